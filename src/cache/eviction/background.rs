@@ -87,8 +87,8 @@ impl Watermarks {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Eviction {
-    /// The thread that needs blocks evicts: no other thread is started, and every victim is the
-    /// policy's exact choice.
+    /// The thread that needs blocks evicts: no other thread is started, and with one shard every
+    /// victim is the policy's exact choice.
     #[default]
     Inline,
     /// The cache's own thread evicts, between these watermarks; a thread that finds too few blocks

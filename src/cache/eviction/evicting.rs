@@ -48,7 +48,7 @@ pub(in crate::cache) fn evict_idle(cache: &PrefixCache, namespace: &Namespace, i
 
 impl Inner {
     /// Evicts up to `blocks` blocks, in turns. `evict` frees at most the given number and returns
-    /// how many it freed; `None` if it did only a part of the preparatory work.
+    /// how many it freed; `None` if that does not count and another turn is needed.
     pub(in crate::cache) fn evict_in_turns(
         &self,
         blocks: usize,

@@ -17,9 +17,9 @@
 //! | `evict`, `settle`, quotas, time to idle | pass the blocks to the sink and continue |
 //!
 //! The number of offers is bounded, because a sink may cache the blocks again each time, or other
-//! threads take them. A panic in the sink frees the blocks of its batch. If the thread panics
-//! before it calls the sink, the next turn finds the victims. Without a sink this costs one branch
-//! for each victim.
+//! threads take them. A panic in the sink frees the blocks of its batch. After a panic before the
+//! reservations are made, the next turn frees the victims. Without a sink this costs one branch for
+//! each victim.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! Invalidating blocks by their ids: hides them and all runs beyond from lookups.
+//! Invalidating blocks by their ids: hides them and everything beyond from lookups.
 
 use std::collections::HashSet;
 

@@ -5,7 +5,7 @@
 //! | `evicting`, `evicted` | the operations that evict; evicted blocks that the caller keeps for a while |
 //! | `background` | the thread that evicts ahead of need |
 //! | `eviction_sink`, `outlet`, `kept` | the receiver of all evicted blocks, the path to it, the count of its blocks |
-//! | `invalidating` | removing blocks with wrong keys and values |
+//! | `invalidating` | hiding blocks with wrong keys and values |
 
 pub(in crate::cache) mod background;
 pub(in crate::cache) mod evicted;

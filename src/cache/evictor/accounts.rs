@@ -1,12 +1,12 @@
 //! The accounts: which blocks could be evicted, and which are protected by leases.
 //!
 //! They belong to the evictor, which updates them as it takes entries out of the queue. No lookup
-//! touches them, and a lease touches no ancestor: the accounts find what it protects between the
-//! root and its point.
+//! touches them, and a lease writes to no ancestor: the evictor walks from its point toward the
+//! root, up to the first ancestor whose activity stays the same.
 //!
-//! A point is *active* if its word had a lease when its entry was last taken out, or if a child run
-//! of it is active. A run is active if one of its points is; its blocks up to the deepest active
-//! point are protected, the rest evictable.
+//! A point is *active* if the evictor last found a lease on it that is not silent, or if a child
+//! run of it is active. A run is active if one of its points is; its blocks up to the deepest
+//! active point are protected, the rest evictable.
 
 use std::num::NonZeroU32;
 
@@ -26,7 +26,7 @@ impl Evictor<'_> {
     pub(super) fn register<'g>(&mut self, run: Ref<'g, Run>, depth: u32, resources: Resources<'g>) {
         if !self.is_registered(run) {
             match run.parent() {
-                // Its own entries tell its shard of it.
+                // Its shard registers it from its own entries.
                 Some(parent) if !self.has(parent.run()) => {}
                 Some(parent) if self.is_registered(parent.run()) => {
                     self.take_growth_in(parent.run(), parent.depth(), resources);
@@ -59,7 +59,8 @@ impl Evictor<'_> {
     #[inline]
     fn take_run_in<'g>(&mut self, run: Ref<'g, Run>, resources: Resources<'g>) {
         self.go_to(run);
-        // A turn of one shard knows no level of other runs.
+        // A turn of one shard takes the trunk's level for parents in others: `lru` and `fifo`, the
+        // only policies with such turns, ignore levels.
         let level_of =
             |parent: Ref<'_, Point>| if self.has(parent.run()) { self.level(parent) } else { Some(NonZeroU32::MIN) };
         let level = run.parent().and_then(level_of).map(|level| level.saturating_add(1));
@@ -184,8 +185,7 @@ impl Evictor<'_> {
         }
     }
 
-    /// The same, but leaves it in its run's list of known points; returns whether it is in that
-    /// list.
+    /// As [`strike`](Self::strike), but leaves it in its run's list; returns whether it is there.
     pub(super) fn strike_from_accounts(&mut self, point: Ref<'_, Point>, resources: Resources<'_>) -> bool {
         self.unfile(point);
         if point.account.with(&self.owner, |account| account.is_active()) {

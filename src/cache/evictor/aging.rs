@@ -2,8 +2,8 @@
 //! needed.
 //!
 //! Once a time to idle is set, the candidates are also kept in a second order, by last use, for all
-//! of them and for each group. The oldest candidate is trimmed like a victim of the policy. The
-//! rest of its path was not used earlier, and then has its own candidate.
+//! of them and for each group. The oldest candidate is trimmed like a victim of the policy; then
+//! the point before it on its path, whose last use is no earlier, may become a candidate.
 //!
 //! This order ignores the policy and demotion. Setting the first time to idle sorts the candidates,
 //! in slices. `run_once`, `settle` and the background evictor drop prefixes that are too old; the
@@ -112,9 +112,9 @@ impl Evictor<'_> {
         self.sort_groups(SLICE, resources);
     }
 
-    /// Does a slice of a pass; returns true if more is left. Takes in at most `entries` changes
-    /// meanwhile, which it subtracts from `entries`. Does nothing while candidates are being
-    /// sorted.
+    /// Does a slice of a pass: first by the time for any namespace, then by their own. Returns true
+    /// if more is left. Takes in at most `entries` changes, which it subtracts from `entries`. Does
+    /// nothing while candidates are being sorted.
     pub(super) fn age(&mut self, pass: &mut AgingPass, entries: &mut usize, resources: Resources<'_>) -> bool {
         if self.is_sorting() {
             return false;

@@ -17,9 +17,9 @@
 //! All of this is a hint: the policy may still choose another victim.
 //!
 //! If several threads take turns to evict, the data that one of them has prefetched or changed is
-//! in its own core's cache, not in the next one's. So a turn that takes the evictor over from
-//! another thread prefetches all of it at its beginning: otherwise each part would be a separate
-//! cache miss under the lock.
+//! in its own core's cache, not in the next one's. So a turn that follows another thread's
+//! begins with prefetching the next victim and the ends of queue and ranking (`take_over`):
+//! otherwise each part would be a separate cache miss under the lock.
 //!
 //! The point of a queue entry was used a moment ago, but the policy's data for it was not. The run
 //! and the policy's data are prefetched eight entries ahead; the place in the order, whose address
@@ -222,7 +222,7 @@ impl Evictor<'_> {
         }
     }
 
-    /// The point that is filed in `slot`, perhaps another one than when the slot was named. It is
+    /// The point filed in `slot`, which may have been reused since it was named. The point is
     /// alive, because only the evictor kills points.
     fn filed_in<'g>(&self, slot: Option<CandidateId>, resources: Resources<'g>) -> Option<Ref<'g, Point>> {
         Some(self.ranking.at(slot?)?.get(resources.guard))

@@ -26,8 +26,8 @@ use crate::cache::matching::ghost_table::{GhostTable, Mark};
 use crate::reclaim::{Guard, Link, Ref};
 use crate::tree::{Arrays, Point, Run};
 
-/// What is prefetched on the path through the parent's map to a later run: how many runs ahead, and
-/// the node behind how many branches. Nodes behind fewer branches are few, and stay in the caches.
+/// Prefetches on the path to a later run in its parent's map: (runs ahead, branches before the
+/// prefetched node). Nodes behind fewer branches are few, and stay in the caches.
 const WAY: [(usize, u32); 3] = [(6, 3), (4, 4), (2, 5)];
 
 /// Inline capacity of the lists, enough for most turns: one victim, or few.
@@ -51,7 +51,6 @@ struct Dead {
     points: SmallVec<[Link<Point>; FEW]>,
 }
 
-/// Marks to leave for evicted blocks.
 type Marks = SmallVec<[Mark; FEW]>;
 
 #[derive(Debug)]

@@ -42,7 +42,6 @@ impl Due {
         }
     }
 
-    /// The slot's time.
     pub(in crate::cache) fn at(&self, slot: CandidateId) -> Option<u64> {
         self.times.get(slot.index()).copied()
     }

@@ -6,8 +6,9 @@
 //! with both policies and removed from both; one whose slot has not been moved yet is filed with
 //! the new policy when its slot is reached. So both have the same candidates when the last slot has
 //! been moved; then the new policy takes effect. Its order is as if the cache had always had it,
-//! because candidates with equal stats are ordered by the serial numbers of their runs, which no
-//! policy changes. The replaced policy is freed in slices as well.
+//! because candidates with equal stats are ordered by serial number, which no policy changes. (With
+//! several shards, `level` may rank runs as too shallow: `take_run_in`.) The replaced policy is
+//! freed in slices as well.
 //!
 //! There are never more slots than blocks, so an exchange ends, however many candidates are filed
 //! and unfiled meanwhile.
@@ -83,7 +84,6 @@ impl Ranking {
         self.exchange.incoming.as_ref().map_or(self.kind, |incoming| incoming.kind)
     }
 
-    /// Begins an exchange for `kind`.
     fn begin(&mut self, kind: PolicyKind) {
         if self.coming() == kind {
             return;

@@ -1,9 +1,9 @@
 //! The evictor: the state that decides what is evicted, in shards that each have a lock.
 //!
 //! It takes changes from the shards' queues (`tree::queue`), keeps the accounts and the ranking up
-//! to date, chooses victims and trims them. `Inner::turn` runs it on the thread that has its locks:
-//! a session that found too few blocks, a caller of `settle`, or a thread that calls
-//! [`run_once`](crate::PrefixCache::run_once). No lookup waits for it.
+//! to date, chooses victims and trims them. `Inner::turn` and `turn_of_one` run it on the thread
+//! that has its locks: a session that found too few blocks, the background evictor, a caller of
+//! `settle`, [`run_once`](crate::PrefixCache::run_once) or a clear. No lookup waits for it.
 //!
 //! With one shard, the default, it is single-threaded state behind one lock. With several there are
 //! two kinds of turns (`shards`). A turn of *all* has the locks of all shards, and works as with
@@ -27,28 +27,28 @@
 //! | `ahead` | prefetching the memory of the next victims, and of the next entries |
 //! | `trim` | shortening a run, the death of a run, statistics flowing down |
 //! | `dead_runs` | unlinking dead runs, after the lock is given up |
-//! | `sweep` | freeing a detached space |
+//! | `sweep` | freeing a detached space, and idle ends of runs |
 //!
 //! # Turns
 //!
-//! No verb holds the lock for all of its work; it takes the lock for one *turn* at a time.
+//! No operation holds the lock for all of its work; it takes the lock for one *turn* at a time.
 //!
-//! | verb | in one turn |
+//! | operation | in one turn |
 //! |---|---|
 //! | an eviction | frees up to 128 blocks |
 //! | a reservation | takes up to 16,384 blocks from up to 512 victims, and keeps them for its next turn |
 //! | both | take in the changes that were queued before them, in steps, and choose victims in the last step |
 //! | a clear of a large tree | detaches it, then removes up to 24 runs, children first |
-//! | a reservation, in a turn of one | takes in what is queued for the shard; evicts all that it lacks, if the first candidates have as much; files again or sets aside up to 512 others |
+//! | a reservation, in a turn of one | takes in the shard's queue; evicts all missing blocks if the first candidates have that many; files again or defers up to 512 others |
 //!
 //! Between the turns of a clear, runs are listed without the lock, under a guard that keeps them
 //! readable. A run that another thread has evicted meanwhile has length zero and is skipped.
 //!
 //! `Inner::turn` keeps work that may take long outside the lock. It pins before it locks, because
 //! each 128th pin frees garbage; a thread that sleeps for the lock unpins, and pins again under it.
-//! Retired nodes are handed over after the lock is given up, pages of tables are unmapped after it
-//! (`sync::UnmapsLater`), and wakers and the eviction sink run after it. The feature `holds`
-//! measures the longest hold of the lock.
+//! After it has released the lock, it hands retired nodes to `reclaim`, unmaps pages of tables
+//! (`sync::UnmapsLater`), and runs wakers and the eviction sink. The feature `holds` measures the
+//! longest hold of the lock.
 
 mod accounts;
 mod aging;
@@ -187,8 +187,7 @@ pub(super) struct Evictor<'a> {
     pub(super) owner: Owner,
 }
 
-/// For each shard, how many drains it must have received until all is taken in that was queued
-/// before.
+/// For each shard, the number of the last drain that may have changes queued before the first step.
 #[derive(Debug)]
 pub(super) struct Goal {
     first: u64,
@@ -224,7 +223,7 @@ impl Evictor<'_> {
         self.first_mut().stale_left = silent::STALE;
     }
 
-    /// Begins a turn.
+    /// Begins a turn of all.
     pub(super) fn begin_turn(&mut self) {
         self.first_mut().stale_left = silent::STALE;
         self.common.listeners.sinking.begin_turn();
@@ -237,7 +236,7 @@ impl Evictor<'_> {
         }
     }
 
-    /// Takes over what turns of one shard have left to the next turn of all.
+    /// Takes over the work that turns of one shard have left.
     #[cold]
     fn end_turns_alone(&mut self) {
         self.each_mut(|shard| shard.pending_counts.write());
@@ -250,9 +249,9 @@ impl Evictor<'_> {
         }
     }
 
-    /// Deflates idle hot points, then takes in the changes that time makes and those in the queue.
-    /// Takes in at most `entries` changes, which it subtracts from `entries`, and none that other
-    /// threads added after it began. Returns true if nothing was left.
+    /// Deflates idle hot points, then takes in expired deadlines (`keep_time`) and queue entries:
+    /// at most `entries` changes, which it subtracts from `entries`. Drains each queue at most
+    /// once, so it ends whatever other threads add. Returns true if nothing was left.
     pub(super) fn drain(&mut self, entries: &mut usize, resources: Resources<'_>) -> bool {
         self.totals.deflations += resources.hot.deflate_idle(resources.queues, resources.guard);
         self.take_in(entries, resources)
@@ -266,8 +265,8 @@ impl Evictor<'_> {
 
     #[inline(never)]
     fn take_rest_in(&mut self, entries: &mut usize, resources: Resources<'_>) -> bool {
-        // Reversing a drained chain costs a look at each entry before it is taken out, so it has a
-        // limit of its own.
+        // Reversing a drained chain visits each entry before the first one is taken out, so it has
+        // its own limit.
         let mut turns = *entries;
         for place in 0..self.len() {
             self.work_on(place);
@@ -282,7 +281,7 @@ impl Evictor<'_> {
                 self.work_backlog_off(place, entries, &mut turns, resources);
             }
         }
-        // Work on one shard may have changed points of those before it.
+        // Work on a shard may have changed points of earlier shards.
         while let Some(place) = self.place_with_own() {
             self.work_backlog_off(place, &mut 0, &mut turns, resources);
         }
@@ -347,8 +346,7 @@ impl Evictor<'_> {
     /// Does one step of [`settle`](Self::settle), of at most `entries` entries; returns true after
     /// the last step. The first step sets `goal`.
     pub(super) fn settle_towards(&mut self, goal: &mut Option<Goal>, entries: usize, resources: Resources<'_>) -> bool {
-        // What was pushed before now is in the backlog, or in the next part that is received from
-        // the queue.
+        // What was pushed before now is in the backlog or in the next drain.
         let next = |shard: &Shard| shard.backlog.received() + 1;
         let goal =
             goal.get_or_insert_with(|| Goal { first: next(self.first()), rest: self.others().map(next).collect() });
@@ -427,8 +425,8 @@ impl Evictor<'_> {
             }
             freed += self.evict_victim(victim, most.min(want - freed), reason, resources);
         }
-        // Takes out the parents of dead runs: a branch point without a child run must not stay
-        // until another run is attached to it.
+        // Takes out the parents of dead runs, so that a branch point without a child run is removed
+        // before another run is attached to it.
         self.take_in(entries, resources);
         freed
     }
@@ -491,7 +489,7 @@ impl Evictor<'_> {
         }
         if word.leases() > 0 && !word.is_silent() {
             self.unfile(point);
-            // A turn of one shard knows only its own accounts; the lease is in the queue.
+            // A turn of one shard may not change its ancestors' accounts; the lease was queued.
             if self.has_all() {
                 self.account(point, true, resources);
             }
@@ -549,8 +547,8 @@ impl Evictor<'_> {
         }
     }
 
-    /// Appends `n` blocks to `blocks`, or none: first those that were just freed, then some from
-    /// the pool. Returns whether it did.
+    /// Appends `n` blocks to `blocks`, or none; just-freed blocks are preferred to the pool's.
+    /// Returns whether it did.
     pub(super) fn serve(&mut self, n: usize, blocks: &mut Vec<BlockId>, resources: Resources<'_>) -> bool {
         let freed = &mut self.first_mut().freed;
         let fresh = n.min(freed.len());

@@ -1,10 +1,10 @@
 //! Candidates for eviction: the ends of runs, filed with the policy.
 //!
 //! A candidate has no child run, and no leases except silent ones (`silent`). It is filed when its
-//! entry is taken out of the queue, and again when its stats have changed. The order is by
-//! demotion, then the policy's key, then the serial number of the run, or of the piece in which it
-//! ends. So among candidates with equal keys, the one inserted first is evicted first. The order of
-//! filing breaks no ties, because it depends on when the evictor drained the queue.
+//! entry is taken out of the queue, and again when the evictor finds its stats changed. The order
+//! is by demotion, then the policy's key, then the serial number of the run, or of the piece in
+//! which it ends. So among a shard's candidates with equal keys, the one inserted first is evicted
+//! first. The order of filing breaks no ties: it depends on when the evictor drained the queue.
 
 use std::num::NonZeroU32;
 
@@ -64,23 +64,20 @@ impl Ranking {
         self.kind.keys_rise() && self.coming().keys_rise()
     }
 
-    /// The same while a candidate is leased.
+    /// As [`is_lazy`](Self::is_lazy), for a leased candidate, whose use may be undone.
     #[inline]
     pub(in crate::cache) fn files_leased(&self) -> bool {
         self.kind.keys_rise_while_leased() && self.coming().keys_rise_while_leased()
     }
 
-    /// The candidate in `slot`.
     pub(in crate::cache) fn at(&self, slot: CandidateId) -> Option<Link<Point>> {
         self.candidates.get(slot.index()).copied()
     }
 
-    /// The candidates by slot.
     pub(in crate::cache) fn slots(&self) -> &Table<Link<Point>> {
         &self.candidates
     }
 
-    /// Slots without a point.
     pub(in crate::cache) fn vacant(&self) -> &Stack<CandidateId> {
         &self.vacant
     }
@@ -217,7 +214,7 @@ impl Evictor<'_> {
         CandidateEntry { serial, group: run.space().account.group.get(&self.owner) }
     }
 
-    /// The current stats of a point, and how long they stay the same if it is not used.
+    /// The current stats of a point, and when they change without a use, if ever.
     #[inline]
     pub(in crate::cache) fn candidate_stats(
         &self,

@@ -73,7 +73,6 @@ impl Retained {
         self.order.first_key_value().map(|((deadline, _), _)| *deadline)
     }
 
-    /// Whether `point` is retained.
     pub(in crate::cache) fn contains(&self, point: Ref<'_, Point>) -> bool {
         self.deadlines.contains_key(&point.link())
     }

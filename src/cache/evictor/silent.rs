@@ -12,9 +12,9 @@
 //! So a candidate may be leased, or may have been used since it was filed. Its turn may come too
 //! early, but never too late, because a point is silent only under policies whose keys never fall
 //! by a use ([`PolicyKind::keys_rise`](crate::PolicyKind)). When its turn comes, an idle candidate
-//! is evicted if it was not used since it was filed, else filed again under its current key. To a
-//! leased candidate the evictor *listens*: it clears `SILENT`, unfiles the point and protects it in
-//! the accounts. The release of the last lease then queues the point.
+//! is evicted if it was not used since it was filed, else filed again under its current key. If
+//! the candidate is leased, the evictor *listens* to it: it clears `SILENT`, unfiles the point and
+//! protects it in the accounts. The release of the last lease then queues the point.
 //!
 //! The accounts do not count silent leases: the number of *evictable* blocks is an upper bound
 //! until a [`LeasePass`] has checked the path from every candidate to the root. A waiter relies on
@@ -22,8 +22,8 @@
 //! thread waits, no point with a lease becomes silent.
 //!
 //! No point is silent in a namespace with a limit on pinned blocks, because the accounts decide
-//! about that limit. The same holds for a namespace that is to be cleared unless it is in use,
-//! until that is decided.
+//! about that limit, or in one that is to be cleared unless it is in use, until that is decided. No
+//! point becomes silent inside a block, in a detached space, or while any block is hidden.
 //!
 //! # Who needs to know of silent leases
 //!
@@ -52,7 +52,7 @@ use crate::sync::atomic::Ordering::Relaxed;
 use crate::sync::model_size;
 use crate::tree::{Point, Run, Snapshot};
 
-/// The most candidates that one turn files again or finds leased.
+/// The most candidates that one turn files again or finds leased, or checks in a [`LeasePass`].
 pub(super) const STALE: usize = model_size(512, 2);
 /// How many candidates at the head of the order are checked before a pass over all.
 const FEW: usize = 32;
@@ -280,7 +280,7 @@ impl Evictor<'_> {
         }
     }
 
-    /// Listens to all silent points of `runs`, which are in the accounts or in the queue.
+    /// Does [`account_run`](Self::account_run) for runs in the accounts or in the queue.
     pub(in crate::cache) fn listen_to_all<'g>(
         &mut self,
         runs: impl Iterator<Item = Ref<'g, Run>>,

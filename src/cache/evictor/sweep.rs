@@ -2,6 +2,7 @@
 //! their leases are released.
 //!
 //! `cache::namespaces` calls this after it has detached a space; trim.rs frees the runs.
+//! `evict_idle` drops old blocks of a space that stays.
 
 use super::{Evictor, Resources};
 use crate::cache::listening::events::EvictionReason;

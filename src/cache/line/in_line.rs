@@ -5,8 +5,8 @@
 //! on `wait_list` for the order and the wake-ups.
 //!
 //! The request looks for blocks at once, unless other requests wait already. After that it is in
-//! the wait list, and looks each time it is woken. It arms its signal before each look, so a thread
-//! that makes blocks available after an unsuccessful look raises the signal.
+//! the wait list, and looks each time it is woken. There its signal is armed before each look, so a
+//! thread that makes blocks available after an unsuccessful look raises the signal.
 
 #[cfg(feature = "async")]
 use std::task::{Context, Poll};

@@ -6,7 +6,7 @@
 //! the number of blocks it needs, and the holder makes such reservations at the end of its own
 //! turn. A thread that waits without competitors publishes nothing, because it gets the lock next.
 //!
-//! A thread that gets the lock first withdraws its request, which tells it whether it was served.
+//! When the thread gets the lock, it first withdraws its request, and learns whether it was served.
 //! (Hendler, Incze, Shavit and Tzafrir, *Flat combining and the synchronization-parallelism
 //! tradeoff*, 2010. Unlike there, a thread's record is released with each request, because most
 //! requests never wait.)
@@ -54,7 +54,7 @@ const SERVED: usize = MOST + 3;
 
 #[derive(Debug)]
 struct Record {
-    /// A separate model explores it, and the blocks.
+    /// Explored, like the blocks, by a separate model.
     state: AtomicUsize,
     blocks: [AtomicUsize; MOST],
 }
@@ -178,7 +178,7 @@ impl Publication<'_> {
         self.record().state.load(Relaxed) == SERVED
     }
 
-    /// Withdraws the request. Returns its blocks if it was served, the first time.
+    /// Withdraws the request. If it was served, the first call returns its blocks.
     pub(crate) fn withdraw(&self) -> Option<impl Iterator<Item = BlockId>> {
         let Record { state, blocks } = self.record();
         loop {

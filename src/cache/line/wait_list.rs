@@ -1,11 +1,8 @@
 //! The wait list: threads and tasks that wait for blocks, in the order in which they are served.
 //!
-//! A waiting request uses it through `waiter` and `in_line`. Operations that make blocks available
-//! call `Inner::ring`, which wakes waiters from here.
-//!
-//! A request that finds too few blocks joins the list. Only the first in the list tries again. A
-//! waiter that leaves, served or not, wakes the next one. A thread that makes blocks available
-//! checks whether the list is empty, and if not wakes the first waiter.
+//! A request that finds too few blocks joins the list, through `waiter` and `in_line`. Only the
+//! first in the list tries again. A waiter that leaves, served or not, wakes the next one. A thread
+//! that makes blocks available calls `Inner::ring`, which wakes the first waiter, if any.
 //!
 //! There are two *lanes*: requests of running sequences (growth) are served before requests that
 //! are to be admitted. An admission that [`PASSED`] growth requests have passed is *overdue*: it
@@ -29,7 +26,7 @@
 //! |---|---|---|---|
 //! | E15 | `Queue::push` after a release that was queued | `Queue::drain_for_waiter` | the queue's head |
 //! | E16, E21 | `Pool::give_back`; `Pool::free_for_waiter` where only a charge ends | `Pool::free_for_waiter` | the count of free blocks |
-//! | E17 | `HotPoints::leave`, and `enter` if it came too late | `HotPoints::deflate_all` | the stripe |
+//! | E17 | `HotPoints::leave`, and `enter` of a closed slot | `HotPoints::deflate_all` | the stripe |
 //! | E18 | `HotPoints::inflate`, before a release that is not queued because of the bias | `HotPoints::deflate_all` | the slots taken |
 //!
 //! Quota limits need no edge: they are set and read under the evictor's lock.
@@ -237,10 +234,9 @@ impl WaitList {
         of_lines.into_iter().for_each(|signal| raise(Some(signal)));
     }
 
-    /// Wakes the first waiter and the first of its namespace's lines, except the one at `place`,
-    /// which has just looked and found too few blocks. Blocks that it held briefly may have made
-    /// the looks of others fail. The reverse cannot happen, because a look from a line takes
-    /// nothing.
+    /// Wakes the first waiter and the first of each line of this namespace, except the one at
+    /// `place`, which has just found too few blocks: blocks that it held briefly may have made
+    /// other looks fail. A look from a line makes none fail, because it takes nothing.
     pub(in crate::cache) fn wake_another(&self, place: Place) {
         let mut waiters = self.waiters.lock();
         if let Some(entry) = waiters.admissions.get_mut(&place.ticket) {
@@ -301,7 +297,7 @@ impl WaitList {
         }
     }
 
-    /// Lets other requests pass a waiter whose quota does not allow its request.
+    /// Lets others pass a waiter whose quota does not allow its request; wakes the first of them.
     pub(in crate::cache) fn hold_back(&self, place: Place) {
         let mut waiters = self.waiters.lock();
         waiters.hold_back(place);
@@ -310,7 +306,7 @@ impl WaitList {
         raise(next);
     }
 
-    /// Returns a waiter that was held back to its position in its lane.
+    /// Moves a held-back waiter from its line to its position in its lane.
     pub(in crate::cache) fn let_pass(&self, place: Place) {
         let mut waiters = self.waiters.lock();
         if let Some(entry) = waiters.take_from_line(place) {

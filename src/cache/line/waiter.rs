@@ -50,8 +50,7 @@ impl Waiter {
         self.cache.wait_list.count_served(self.place);
     }
 
-    /// Called after a look that found too few blocks: wakes the first waiter, unless it is this
-    /// one.
+    /// Calls `WaitList::wake_another` after a look that found too few blocks.
     pub(in crate::cache) fn wake_another(&self) {
         self.cache.wait_list.wake_another(self.place);
     }

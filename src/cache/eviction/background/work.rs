@@ -1,4 +1,4 @@
-//! One turn of the background thread.
+//! One round of the background thread: turns of the evictor, until no work is left.
 
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
@@ -20,8 +20,8 @@ const SLICE: usize = 128;
 const SHORTEST_PAUSE: Duration = Duration::from_millis(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
-/// Performs one turn of the thread. Returns the time by which the next one is due, or a break if
-/// the cache is gone.
+/// Performs one round. Returns the time by which the next one is due, or a break if the cache is
+/// gone.
 pub(in crate::cache) fn turn(inner: &Weak<Inner>) -> ControlFlow<(), Option<Instant>> {
     let Some(inner) = inner.upgrade() else {
         return ControlFlow::Break(());
@@ -33,12 +33,12 @@ pub(in crate::cache) fn turn(inner: &Weak<Inner>) -> ControlFlow<(), Option<Inst
     ControlFlow::Continue(pause.map(|pause| Instant::now() + pause).into_iter().chain(retained).min())
 }
 
-/// For models, whose threads the checker starts: the background thread's turns and its bell,
-/// without the thread.
+/// For models, whose threads the checker starts: the background thread's rounds and bell, without
+/// the thread.
 #[cfg(radixkv_loom)]
 impl PrefixCache {
     /// Makes calls of the background evictor ring the returned bell; after each ring the model runs
-    /// the returned turn of the evictor.
+    /// the returned round.
     pub(crate) fn evict_beside(&self, watermarks: Watermarks) -> (Arc<Bell>, impl Fn() + use<>) {
         let bell = Arc::new(Bell::new());
         self.inner.change(|live| live.watermarks = Some(watermarks));

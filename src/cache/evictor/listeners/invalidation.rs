@@ -44,7 +44,6 @@ impl Hidden {
         self.runs.is_empty()
     }
 
-    /// All severed runs.
     pub(in crate::cache) fn severed(&self) -> impl Iterator<Item = Link<Run>> {
         self.severed.values().flatten().copied()
     }
@@ -165,7 +164,7 @@ impl Evictor<'_> {
     }
 
     /// Hides `run` beyond `depth`, so that `keep` blocks stay shown; frees the hidden ones if
-    /// nothing holds them. Returns how many of these lookups could find before.
+    /// nothing holds them. Returns how many of the hidden blocks lookups could find before.
     fn hide<'g>(&mut self, run: Ref<'g, Run>, keep: usize, depth: u32, resources: Resources<'g>) -> usize {
         // Blocks that are not in the accounts yet were not reported to anyone. They are freed like
         // the others.

@@ -76,7 +76,6 @@ impl LiveSettings {
         self.low.load(Relaxed)
     }
 
-    /// The time to idle of the record.
     pub(in crate::cache) fn time_to_idle(&self) -> Option<Duration> {
         self.record.read(|live| live.time_to_idle)
     }

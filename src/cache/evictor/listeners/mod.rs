@@ -15,15 +15,16 @@
 //! and `aging`, which `ranking` tells what is filed, and `retained`, which gets points from the
 //! queue.
 //!
-//! Each function calls its listeners in the order that they need: `listing` first, for the run as
-//! it was; events before the sink, because the receiver of blocks may store them again;
-//! `invalidation` last, because the others ask it which blocks are hidden. Calls are direct and
-//! under the evictor's lock, without a table of functions and without allocation. An insert tells
-//! no listener: the evictor does so when it takes a run into the accounts, and when a trim takes
-//! blocks out. So events have one order. `ledger` is an example of a listener, for tests.
+//! Each function calls its listeners in the order that they need. A removal: `listing` first, for
+//! the run as it was; events before the sink, because the receiver of blocks may store them again;
+//! `invalidation` last, because the others ask it which blocks are hidden. A stored run:
+//! `invalidation` before the events. Calls are direct and under the evictor's lock, without a table
+//! of functions or allocation. An insert tells no listener: the evictor does so when it takes a run
+//! into the accounts, and when a trim takes blocks out. So events have one order. `ledger` is an
+//! example of a listener, for tests.
 //!
 //! A turn of one shard has one lock, so it may tell only `marks` and the counts of `quota`, which
-//! are atomic. While any other listener has someone to tell, or a namespace is in `quotas.limited`,
+//! are atomic. While any other listener has someone to tell, or a namespace has a group (`quota`),
 //! [`Listeners::let_shards_alone`] is false and every eviction is in a turn of all. That check
 //! costs a turn of one five comparisons. A new listener must be added to it, unless several threads
 //! may call the listener at once.

@@ -139,8 +139,7 @@ impl Evictor<'_> {
         }
     }
 
-    /// Tells subscribers that these blocks of a run are in the accounts. `from` is the depth at
-    /// which the first of them begins, or zero if it begins before the run.
+    /// Tells subscribers of stored blocks; the arguments are as in `stored`.
     #[inline]
     pub(in crate::cache) fn tell_stored<'g>(
         &mut self,
@@ -183,8 +182,7 @@ impl Evictor<'_> {
         );
     }
 
-    /// Tells subscribers that lookups no longer find `blocks`, the blocks of `run` from the
-    /// `keep`-th on.
+    /// Tells subscribers of blocks that lookups no longer find, as in `unfindable`.
     #[inline]
     pub(in crate::cache) fn tell_removed<'g>(
         &mut self,

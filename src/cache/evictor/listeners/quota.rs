@@ -23,6 +23,7 @@ use crate::tree::{NamespaceAccount, Run};
 /// The groups of namespaces, and which of them exceed their limits.
 #[derive(Debug, Default)]
 pub(in crate::cache) struct Quotas {
+    /// The namespaces that have a group; each keeps it until it ends.
     pub(in crate::cache) limited: HashMap<QuotaGroup, Arc<NamespaceAccount>>,
     /// The noted groups: all that are over their limit and have a candidate, and some others.
     over: BTreeSet<QuotaGroup>,
@@ -32,11 +33,10 @@ pub(in crate::cache) struct Quotas {
 /// Progress in filing a shard's candidates again under their groups.
 #[derive(Debug, Default)]
 pub(in crate::cache) struct Sorting {
-    /// How many slots are still to be filed again, the next of these slots, and the number of slots
-    /// when the round began: later slots have candidates that were filed under their groups at
-    /// once.
+    /// The number of slots that are still to be filed again.
     unsorted: usize,
     next: usize,
+    /// The number of slots when the round began; later slots were filed under their groups at once.
     round: usize,
 }
 

@@ -28,7 +28,6 @@ pub(in crate::cache) type SharedOutlet = Arc<Box<dyn Outlet>>;
 /// Who needs the blocks that a turn evicts.
 #[derive(Debug, Default)]
 pub(in crate::cache) enum Beneficiary {
-    /// Nobody needs the blocks.
     #[default]
     Nobody,
     /// A thread or task that waits for them.
@@ -63,7 +62,6 @@ pub(in crate::cache) struct ForSink {
 pub(in crate::cache) struct LeftForSink {
     outlet: SharedOutlet,
     victims: Option<ForSink>,
-    /// The number of blocks that were not offered to the sink.
     passed_by: usize,
 }
 
