@@ -2,7 +2,7 @@
 //!
 //! Evicted blocks are copied to the host before the device blocks are written again. The host's
 //! blocks of a prompt are copied back into device blocks that were reserved for it. The cache's own
-//! verbs do not use the tier: a lookup that the device answers never takes the tier's lock.
+//! methods do not use the tier: a lookup that the device answers never takes the tier's lock.
 //!
 //! Onboarding a prompt: match it on the device (a lease), match the rest in the host (pins),
 //! reserve blocks, copy, insert the whole blocks. The thread that waits for a copy holds both of
