@@ -83,16 +83,13 @@ pub struct Stats {
     /// evicted beyond it: a prefix with a thousand past continuations keeps a few hundred bytes for
     /// each place where one was attached, for as long as the prefix is cached.
     pub points: usize,
-    /// Number of lookups: each match that counts as a use, each
-    /// [`acquire`](crate::Session::acquire) that was served, and each
-    /// [`resume`](crate::Session::resume) of a lease whose lookup was not counted.
+    /// Number of lookups ([`LookupStats::lookups`](crate::LookupStats::lookups)).
     pub lookups: u64,
     /// Tokens of the sequences that were looked up.
     pub query_tokens: u64,
     /// Tokens of those sequences that were found. Divided by `query_tokens`, the hit rate.
     pub hit_tokens: u64,
-    /// Tokens that a resume found beyond a lease whose lookup had been counted already; not
-    /// included in `hit_tokens`.
+    /// Tokens that resumes found beyond leases whose lookup was counted; not in `hit_tokens`.
     pub resumed_tokens: u64,
     /// Tokens of whole blocks that lookups missed, by the reason for the first such block
     /// ([`LookupStats`](crate::LookupStats) explains the reasons): it had been cached and was

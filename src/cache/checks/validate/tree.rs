@@ -182,8 +182,8 @@ pub(super) fn points_of<'g>(run: Ref<'g, Run>, resources: Resources<'g>) -> Smal
     points
 }
 
-/// The child runs of `point`, with severed ones but without dead ones, which are unlinked only at
-/// the end of the turn in which they die.
+/// The child runs of `point`, with severed (`listeners::invalidation`) but without dead ones, which
+/// are unlinked only at the end of the turn in which they die.
 pub(super) fn children_of<'g>(
     point: Ref<'g, Point>,
     evictor: &Evictor<'_>,
