@@ -45,15 +45,15 @@ pub struct LookupStats {
     pub hit_tokens: u64,
     /// Tokens that resumes found beyond leases whose lookup was counted; not in `hit_tokens`.
     pub resumed_tokens: u64,
-    /// Tokens that were missed because their first block was cached in this namespace earlier and
-    /// was evicted, invalidated or cleared. A larger cache, a quota or another policy may help.
+    /// Missed tokens whose first block was cached in this namespace earlier and was evicted,
+    /// invalidated or cleared. A larger cache, a quota or another policy may help.
     pub missed_evicted_tokens: u64,
-    /// Tokens that were missed because their first block agrees with a cached one only in its first
-    /// tokens. Smaller blocks or [partial hits](crate::PartialHit) may help.
+    /// Missed tokens whose first block agrees with a cached one only in its first tokens. Smaller
+    /// blocks or [partial hits](crate::PartialHit) may help.
     pub missed_diverged_tokens: u64,
-    /// Tokens that were missed because their first block was seen only in another namespace.
+    /// Missed tokens whose first block was seen only in another namespace.
     pub missed_elsewhere_tokens: u64,
-    /// Tokens that were missed because their first block was never seen, or too long ago.
+    /// Missed tokens whose first block was never seen, or too long ago.
     pub missed_new_tokens: u64,
 }
 

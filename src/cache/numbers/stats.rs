@@ -41,20 +41,19 @@ pub struct Stats {
     pub evictable_blocks: usize,
     /// Cached blocks that a lease protects, directly or through a longer prefix.
     pub protected_blocks: usize,
-    /// Blocks cached since the cache was built.
+    /// Blocks that were cached.
     pub inserted_blocks: u64,
-    /// Blocks evicted since the cache was built.
+    /// Blocks that were evicted.
     pub evicted_blocks: u64,
     /// Of these, blocks that were evicted because their namespace exceeded its quota.
     pub evicted_for_quota_blocks: u64,
-    /// Blocks removed since the cache was built because they were not used for the time to idle
+    /// Blocks that were removed because they were not used for the time to idle
     /// ([`Builder::time_to_idle`](crate::Builder::time_to_idle)); not among those evicted.
     pub aged_blocks: u64,
-    /// Blocks of namespaces that were cleared or removed since the cache was built, freed by now;
-    /// not among those evicted.
+    /// Blocks of namespaces that were cleared or removed, freed by now; not among those evicted.
     pub cleared_blocks: u64,
-    /// Blocks that were [invalidated](crate::PrefixCache::invalidate_blocks) since the cache was
-    /// built, freed by now; not among those evicted.
+    /// Blocks that were [invalidated](crate::PrefixCache::invalidate_blocks), freed by now; not
+    /// among those evicted.
     pub invalidated_blocks: u64,
     /// Number of requests that wait for blocks.
     pub waiting_requests: usize,

@@ -265,9 +265,7 @@ impl TieredCache {
         self.shared.cache.clear();
     }
 
-    /// Clears a namespace on the device and in the host. Blocks that this cache evicted before do
-    /// not come back, not even from remote tiers. Other processes still find the blocks that were
-    /// stored in remote tiers before.
+    /// Clears a namespace on the device and in the host, as [`clear`](Self::clear) does for all.
     ///
     /// With other caches over the same tier, hold [`HostTier::keep_out`] during the clears of all
     /// of them.
