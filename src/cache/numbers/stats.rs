@@ -90,9 +90,8 @@ pub struct Stats {
     pub hit_tokens: u64,
     /// Tokens that resumes found beyond leases whose lookup was counted; not in `hit_tokens`.
     pub resumed_tokens: u64,
-    /// Tokens of whole blocks that lookups missed, by the reason for the first such block
-    /// ([`LookupStats`](crate::LookupStats) explains the reasons): it had been cached and was
-    /// removed.
+    /// Tokens of whole blocks that lookups missed, by the [reason](crate::LookupStats) for the
+    /// first such block: it had been cached and was removed.
     pub missed_evicted_tokens: u64,
     /// As above: a cached block agrees only in its first tokens.
     pub missed_diverged_tokens: u64,

@@ -103,6 +103,7 @@ fn check_point(
     let word = point.word.load(Acquire);
     ensure(!word.is_dead(), || BrokenInvariant::DeadPoint(at))?;
     ensure(!word.is_new(), || BrokenInvariant::NewPoint(at))?;
+    // A root in use has the mark but is never queued.
     let is_standing_root = run.is_trunk() && !run.space().is_detached();
     ensure(word.is_queued() == is_standing_root, || BrokenInvariant::QueuedPoint(at))?;
     ensure(resources.hot.agree(point), || BrokenInvariant::HotPoint(at))?;
