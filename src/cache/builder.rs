@@ -231,9 +231,10 @@ impl Builder {
     /// counted as [`Stats::aged_blocks`](crate::Stats::aged_blocks). Default: never.
     ///
     /// Matches, resumes and inserts are uses; a leased prefix stays until its leases are dropped. A
-    /// background evictor checks at intervals of an eighth of `duration`, but at least a
-    /// millisecond and at most a second, so a prefix is removed at most one interval late. With
-    /// inline eviction [`PrefixCache::run_once`] and [`PrefixCache::settle`] remove prefixes. Under
+    /// background evictor checks at intervals of an eighth of the shortest time in force (this one
+    /// or a [namespace's](crate::Quota::time_to_idle)), at least a millisecond and at most a
+    /// second, so a prefix is removed at most one interval late. With inline eviction
+    /// [`PrefixCache::run_once`] and [`PrefixCache::settle`] remove prefixes. Under
     /// [`Clock::Logical`] a nanosecond is one unit, and [`PrefixCache::set_time`] calls the
     /// background evictor. The cost is a second order of the candidates: about 70 bytes for each
     /// idle end of a run, and the time to maintain it.
@@ -362,8 +363,8 @@ impl Builder {
     ///
     /// # Errors
     ///
-    /// [`BuildError`] if block size or capacity are zero or too large, if the watermarks do not
-    /// fit, or if the system does not start the evictor's thread.
+    /// [`BuildError`] if block size, capacity, watermarks or shards are out of range, or if the
+    /// system does not start the evictor's thread.
     ///
     /// # Examples
     ///

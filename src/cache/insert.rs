@@ -1,6 +1,6 @@
 //! Inserting: publishes computed blocks, so that lookups find them.
 //!
-//! Called by sessions. It checks the lease and the reservation, charges the namespace that pays,
+//! Called by sessions. It checks lease and reservation, moves the charge to the lease's namespace,
 //! publishes the new blocks (`tree::insert`), and leaves the others in the reservation as
 //! duplicates.
 
@@ -294,8 +294,8 @@ pub(super) fn insert(
 }
 
 impl Inner {
-    /// Marks the first of the blocks `left` to the tree, published beyond `from`, in the ghost
-    /// table. Returns whether there is one.
+    /// Puts a mark for the first of `left`, the blocks that the tree took over beyond `from`, in
+    /// the ghost table. Returns whether there is one.
     fn mark_first_of(
         &self,
         left: &[BlockId],
@@ -334,8 +334,8 @@ fn blocks_beyond(
 }
 
 impl Reservation {
-    /// Removes and returns its blocks beyond the first `duplicates`, which belong to the tree, and
-    /// ends their charge. `handed_over` if their run charges them until the evictor counts them.
+    /// Removes the blocks that the tree took over, those beyond the first `duplicates`, and ends
+    /// their charge. `handed_over` if their run charges them until the evictor counts them.
     fn leave_to_tree(&mut self, duplicates: usize, handed_over: bool) -> Vec<BlockId> {
         let left = if duplicates == 0 { std::mem::take(&mut self.blocks) } else { self.blocks.split_off(duplicates) };
         self.charge.spend(left.len(), handed_over);

@@ -78,7 +78,7 @@ impl Eras {
         self.all_kept_out += 1;
     }
 
-    /// Lets all namespaces in, but no offload that began earlier.
+    /// Ends one `keep_all_out`. Offloads that began earlier store nothing.
     pub(crate) fn let_all_in(&mut self) {
         self.all_kept_out -= 1;
         self.now += 1;

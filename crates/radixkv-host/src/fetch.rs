@@ -34,7 +34,7 @@ pub enum RemoteWait {
 ///
 /// Blocks that have arrived are pinned in the host until this is dropped. If it is dropped earlier,
 /// the remaining blocks still arrive, for other requests.
-#[must_use = "dropping it unpins what came"]
+#[must_use = "dropping it unpins its blocks"]
 pub struct Fetch {
     progress: Arc<Progress>,
     block_size: usize,

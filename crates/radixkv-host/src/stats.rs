@@ -42,7 +42,7 @@ pub struct HostStats {
     pub capacity_blocks: usize,
     /// Blocks that are cached and not pinned.
     pub cached_blocks: usize,
-    /// Blocks that are being read.
+    /// Blocks that are being read: cached or removed.
     pub pinned_blocks: usize,
     /// Blocks that are being filled.
     pub reserved_blocks: usize,

@@ -46,8 +46,8 @@ pub type HostBlock = u32;
 /// When the tier is full, it evicts the block with the oldest arrival or last use; among blocks
 /// that arrived together, the deepest first.
 ///
-/// Every verb holds the tier's lock while it uses the index, and never while bytes are copied. A
-/// cache's own verbs never take it. Verbs allocate.
+/// Methods hold the tier's lock while they use the index, never while bytes are copied. A cache's
+/// own methods never take it. Methods allocate.
 #[derive(Clone)]
 pub struct HostTier {
     pub(crate) inner: Arc<Inner>,
@@ -149,7 +149,7 @@ impl Inner {
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
-        // No verb runs the caller's code under the lock.
+        // No method runs the caller's code under the lock.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -190,7 +190,7 @@ impl HostTier {
         self.inner.capacity
     }
 
-    /// Blocks that the tier holds now.
+    /// Blocks that are cached, or removed but still being read.
     pub fn cached_blocks(&self) -> usize {
         let counts = self.inner.lock().slots.counts();
         counts.listed + counts.pinned

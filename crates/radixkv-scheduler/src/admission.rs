@@ -267,8 +267,8 @@ impl Admission {
         }
     }
 
-    /// If an overdue request is due, now or before there is room again: the latest arrival step of
-    /// overdue requests.
+    /// Returns the step up to which arrivals are overdue, if one of them is due now or before there
+    /// is room again.
     pub(super) fn overdue(&self) -> Option<u64> {
         let state = self.state.lock();
         let latest = state.steps.checked_sub(self.config.age_bound / 2)?;

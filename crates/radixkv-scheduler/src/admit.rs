@@ -133,7 +133,7 @@ impl Scheduler {
         let Filled { lease, blocks: mut own } = fill(namespace, tokens, hit, own);
         assert!(
             own.is_of(&self.admission.cache) && own.has_payer_of(&payer),
-            "what fills a request gave back blocks of another cache or payer: give back those that it was given"
+            "`fill` returned blocks of another cache or payer: it must return the blocks that it was given"
         );
         let hit = self.workspace.session.match_prefix_untouched(namespace, tokens);
         drop(lease);

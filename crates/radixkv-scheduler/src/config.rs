@@ -113,9 +113,9 @@ impl QueueConfig {
     ///
     /// If many requests are overdue, the queue is too long, and its order is not the cause. Then
     /// one overdue request is admitted first every half of the bound, and the order decides about
-    /// the rest. *Many* means more than eight overdue requests, and more than a sixteenth of the
-    /// queue, whose rank is below half of the best one. The rank is the number of cached tokens, or
-    /// the priority; if the lowest waiting priority is negative, priorities count from it.
+    /// the rest. *Many* means that more than eight requests, and more than a sixteenth of the
+    /// queue, are overdue and rank below half of the best rank. The rank is the number of cached
+    /// tokens, or the priority, counted from the lowest waiting one if that is negative.
     ///
     /// All non-empty steps of the queue's schedulers count.
     ///

@@ -54,8 +54,8 @@ impl Copies {
         self.kept.push(Kept { sources, _holder: holder });
     }
 
-    /// Drops the pending copies into `own`, the reservation of a sequence that has ended or waits
-    /// again. `own` itself is dropped when no pending copy reads from it.
+    /// Removes the pending copies that write to `own`, the reservation of a sequence that has ended
+    /// or waits again. `own` is dropped when no pending copy reads from it.
     pub(super) fn drop_sequence(&mut self, own: Reservation) {
         if self.pending.is_empty() {
             return;

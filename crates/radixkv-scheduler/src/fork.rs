@@ -12,7 +12,7 @@ use super::request::SequenceId;
 use super::sequence::Sequence;
 use crate::sync::Arc;
 
-/// Why [`Scheduler::fork`] refused; nothing has changed.
+/// Why [`Scheduler::fork`] refused; no fork was made.
 ///
 /// # Examples
 ///
@@ -85,18 +85,18 @@ impl Scheduler {
     /// Forks a served sequence: starts `n` sequences with its first `len` tokens, each in its own
     /// slot; all or none.
     ///
-    /// Forks share the parent's whole blocks; the next step copies the tokens that they need from
-    /// the last block. Forks at the prompt's end compute its last token again and sample from its
-    /// logits. Each fork has the same maximum length as its parent. Forks differ only if the engine
-    /// samples differently for each [`SequenceId`].
+    /// Publishes the parent's whole blocks, which the forks share; the next step copies the tokens
+    /// that they need from the last block. Forks at the prompt's end compute its last token again
+    /// and sample from its logits. Each fork has the same maximum length as its parent. Forks
+    /// differ only if the engine samples differently for each [`SequenceId`].
     ///
     /// If whole blocks of the parent are not published, they are also copied, and these forks
     /// publish nothing. Blocks are not published if [`Request::publish`](super::Request::publish)
-    /// is false, if the request was aborted, or if its namespace was cleared or dropped meanwhile.
+    /// is false, if the request was aborted, or if its namespace was cleared or removed meanwhile.
     ///
     /// # Errors
     ///
-    /// [`ForkError`]; nothing has changed.
+    /// [`ForkError`]; no fork was made.
     ///
     /// # Examples
     ///

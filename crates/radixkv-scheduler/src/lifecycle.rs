@@ -33,8 +33,8 @@ use crate::sync::Arc;
 ///
 /// Several schedulers may serve one queue, each on its own thread. A sequence stays with the
 /// scheduler that admitted it until it is finished, aborted or preempted. When a scheduler is
-/// dropped, even in a panic, its requests wait for another scheduler, except that full sequences,
-/// which only wait for `finish`, end.
+/// dropped, even in a panic, its requests wait for another scheduler; only full sequences, which
+/// wait for `finish`, end.
 ///
 /// # Examples
 ///
@@ -69,7 +69,7 @@ pub struct Scheduler {
     pub(super) pick: Pick,
     /// Block copies that the next step makes.
     pub(super) copies: Copies,
-    /// Whether a sequence was preempted for lack of blocks and none has ended since. A request
+    /// Whether a sequence was preempted for lack of blocks and none was removed since. A request
     /// admitted now would be preempted next.
     pub(super) crowded: bool,
     /// Aborted requests that have left this scheduler and are not listed by a step yet.
@@ -149,7 +149,7 @@ impl Scheduler {
     /// blocks also include the last token. `fill` runs on the scheduler's thread, inside
     /// [`schedule`](Self::schedule), which waits for it; other schedulers of the queue admit
     /// nothing meanwhile. If it panics, the request keeps waiting, and its match and blocks are
-    /// released. Blocks that it keeps, but that are still needed, are reserved again.
+    /// released. If it returns too few blocks, the missing ones are reserved.
     ///
     /// # Panics
     ///

@@ -66,8 +66,8 @@ impl Lines {
         turn.filter_map(|namespace| self.lines.get_mut(namespace)?.next_out()).collect()
     }
 
-    /// Records that a request is no longer ready and not back in its line. If it was a released
-    /// request and is admitted, releases and returns the next one of its line.
+    /// Called when a request is no longer ready and does not return to its line. If it had been
+    /// released and is now admitted, releases and returns the next one of its line.
     pub(super) fn left(&mut self, waiting: &Waiting, admitted: bool) -> Option<Arc<Waiting>> {
         let namespace = &waiting.ticket.namespace;
         let line = self.lines.get_mut(namespace)?;

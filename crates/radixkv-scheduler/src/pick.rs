@@ -36,7 +36,7 @@ pub(super) struct Pick {
     ranked: Option<Vec<RankedRequest>>,
     /// Rank and id of these requests, the best one on top.
     best: Option<BinaryHeap<(i64, Reverse<SequenceId>)>>,
-    /// If an overdue request is due: the latest arrival step of overdue requests.
+    /// If an overdue request is due: the step up to which arrivals are overdue.
     latest: Option<u64>,
     /// If the last choice was an overdue request: whether few or many are overdue, and its arrival
     /// step.
@@ -110,7 +110,7 @@ impl Pick {
         None
     }
 
-    /// Returns the request with the longest cached prefix that is still ready.
+    /// Returns the ready request with the longest cached prefix.
     fn first_in_order(&mut self, admission: &Admission) -> Option<Arc<Waiting>> {
         while let Some((_, Reverse(id))) = self.best.as_mut()?.pop() {
             // Another scheduler may have admitted it since the pass.

@@ -4,7 +4,7 @@
 //! diverge, and merged with its child when only one of them is left. The lower part of a split
 //! keeps its node id, so a prompt's end node never changes. Only one thread at a time uses a tree.
 //!
-//! Insert and remove compare the prompt's tokens; at each node on the path they also cost the
+//! Insert compares the prompt's tokens. Insert and remove cost, at each node on the path, the
 //! logarithm of the number of its children and of the prompts that end there.
 //!
 //! # Invariants

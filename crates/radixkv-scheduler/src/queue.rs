@@ -15,7 +15,7 @@ use crate::sync::Arc;
 ///
 /// This is a handle: clones share one queue, and any thread may use them. Every method holds the
 /// queue's lock for a short time, logarithmic in the number of waiting requests; under
-/// [`Order::DfsWeight`](super::Order::DfsWeight) it also compares the request's tokens.
+/// [`Order::DfsWeight`](super::Order::DfsWeight) `submit` also compares the request's tokens.
 ///
 /// A waiting request cannot be changed or moved: abort it and submit another one. Requests of two
 /// queues do not wait for each other's prefixes.

@@ -188,8 +188,8 @@ impl Scheduler {
     ///
     /// If there is no block for a decoding sequence, the sequence of the last rank is preempted:
     /// the youngest, or under [`Order::Priority`](super::Order::Priority) the youngest of the
-    /// lowest priority. A step skips at most 64 requests that must wait for a prefix that is being
-    /// computed; under [`Order::LongestPrefix`](super::Order::LongestPrefix), which looks at all
+    /// lowest priority. A step skips at most 64 requests that must wait for another's prefix or for
+    /// a quota; under [`Order::LongestPrefix`](super::Order::LongestPrefix), which looks at all
     /// requests anyway, at most a sixteenth of all if that is more. While another scheduler tries
     /// to admit a request (two lookups and a reservation), this one waits.
     ///

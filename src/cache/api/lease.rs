@@ -38,8 +38,8 @@ impl Lease {
         Ok(Self::new(again, false, self.layout(&self.cache), self.cache.clone()))
     }
 
-    /// The name of the namespace in which it was matched; `None` for an empty lease that no point
-    /// counts.
+    /// The name of the namespace in which it was matched; `None` for the empty lease of a namespace
+    /// that was removed or had too many leases.
     ///
     /// # Examples
     ///

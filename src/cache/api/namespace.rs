@@ -40,7 +40,7 @@ impl Namespace {
 
 /// # Limits and numbers
 impl Namespace {
-    /// Sets the limits of the namespace, from now on.
+    /// Sets the limits of the namespace.
     ///
     /// Blocks cached beyond a limit are evicted by the next insert into a namespace with such a
     /// limit, by the next eviction (before all other victims), and by
@@ -78,7 +78,7 @@ impl Namespace {
         }
     }
 
-    /// The limits of the namespace, as last set. Only reads them; never waits.
+    /// The limits of the namespace, as last set. Never waits.
     ///
     /// # Examples
     ///

@@ -94,8 +94,8 @@ impl PrefixCache {
     ///
     /// The [name](NamespaceName) is a string, several strings (`&["tenant-7", "lora-3"]`), or a
     /// [`NamespaceName`] that also chooses tokens or bigrams as keys. A name without parts is the
-    /// default namespace. Takes a lock: call it once and keep the handle. Namespaces without a
-    /// handle and without blocks are forgotten from time to time.
+    /// default namespace. Takes a lock: call it once and keep the handle. Namespaces without
+    /// handle, blocks and quota are forgotten from time to time.
     ///
     /// # Examples
     ///
@@ -495,8 +495,8 @@ impl PrefixCache {
     ///
     /// Also does all other pending work: completes an exchange of the policy, removes prefixes that
     /// were idle for too long ([`Builder::time_to_idle`](crate::Builder::time_to_idle)), evicts the
-    /// blocks that namespaces have beyond their quotas, and forgets namespaces that have no handle
-    /// and cache nothing. It works in steps of a fraction of a millisecond, between which other
+    /// blocks that namespaces have beyond their quotas, and forgets namespaces without handle,
+    /// blocks and quota. It works in steps of a fraction of a millisecond, between which other
     /// threads get their turn, and waits while another thread is evicting.
     ///
     /// # Examples
@@ -630,7 +630,7 @@ impl PrefixCache {
     }
 
     /// The longest time that one thread has held the evictor's lock since the last call, by the
-    /// clock of [`measure_holds`](crate::measure_holds); zero if there is none. Other threads that
+    /// clock of [`measure_holds`](crate::measure_holds); zero if none is set. Other threads that
     /// evict, settle or need more blocks than are free wait at most this long for one turn; lookups
     /// and inserts do not wait. Never waits.
     ///

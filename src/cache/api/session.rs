@@ -234,7 +234,9 @@ impl Session {
     /// `tokens` is the whole sequence; its first `lease.len_tokens()` must be the tokens with which
     /// the lease was matched, and are not compared. If another insert has published the same tokens
     /// meanwhile, its blocks stay cached and the caller's are returned as duplicates: let your
-    /// block table point to [`Inserted::blocks`]. Lock-free: one compare-and-swap publishes.
+    /// block table point to [`Inserted::blocks`]. Lock-free: one compare-and-swap publishes. Only
+    /// if the namespace has a limit on pinned blocks and did not pay for these blocks, it takes the
+    /// evictor's lock.
     ///
     /// The insert happens before every match that finds its blocks: what this thread wrote before
     /// the call, keys and values included, is visible to the matching thread. For a device, order
@@ -243,6 +245,10 @@ impl Session {
     /// # Errors
     ///
     /// [`InsertError`] with the reservation; nothing has changed.
+    ///
+    /// # Panics
+    ///
+    /// On [misuse](crate::PrefixCache#misuse).
     ///
     /// # Examples
     ///
@@ -522,6 +528,10 @@ impl Session {
     /// # Errors
     ///
     /// [`RetainError`]; nothing has changed.
+    ///
+    /// # Panics
+    ///
+    /// On [misuse](crate::PrefixCache#misuse).
     ///
     /// # Examples
     ///

@@ -106,7 +106,7 @@ impl Request for Asking<'_> {
 }
 
 impl Session {
-    /// Tries once. A refusal is not counted in the statistics.
+    /// Tries once. The caller counts a refusal.
     fn acquire_once(&self, prompt: Prompt<'_>, effort: Effort) -> Result<Acquired, ReserveError> {
         prompt.check(self.inner())?;
         match self.try_acquire(prompt, effort) {

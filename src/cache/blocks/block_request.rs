@@ -1,4 +1,4 @@
-//! A request for blocks: how many, which namespace pays, in which lane it waits, and until when.
+//! Requests for blocks: the public one, and the same with its payer's account.
 
 use std::time::Instant;
 
@@ -136,8 +136,8 @@ impl<'a> Ask<'a> {
         self.payer.or_else(default)
     }
 
-    /// The line in which the request waits if its payer is at its limit; each namespace has its
-    /// own.
+    /// The line (address of the payer's account) in which the request waits while its payer is at
+    /// its limit.
     pub(in crate::cache) fn line(self, inner: &Inner) -> usize {
         let payer = self.payer.unwrap_or_else(|| inner.namespaces.default_holdings());
         std::ptr::from_ref::<NamespaceAccount>(payer).addr()

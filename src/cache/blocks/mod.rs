@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `allocate` | taking blocks: from the pool, by evicting, by waiting |
 //! | `acquire` | matching a prompt and taking the missing blocks, in one operation |
-//! | `block_request` | a request: how many blocks, which namespace pays, in which lane it waits |
+//! | `block_request` | a request: how many blocks, which namespace pays, how urgent it is |
 //! | `reservation` | reserved blocks; dropping it gives them back |
 //! | `shared_blocks`, `fork` | blocks that several reservations hold |
 //! | `external` | the engine's own pool: passes its ids to the cache, and evicted ids back |

@@ -22,7 +22,7 @@ use crate::sync::Arc;
 /// A block that several reservations may hold.
 #[derive(Debug)]
 pub(in crate::cache) struct SharedBlock {
-    /// `None` while only one reservation has it.
+    /// The block to give back on drop; `None` if the only reservation that has it does that.
     block: Option<BlockId>,
     /// The charge for this one block: it counts once, however many reservations have it.
     charge: QuotaCharge,
@@ -34,7 +34,7 @@ impl SharedBlock {
         Self { block: Some(block), charge, cache }
     }
 
-    /// For a block of only one reservation, whose other blocks another namespace pays for.
+    /// For a block of only one reservation, with another payer than the reservation's other blocks.
     pub(in crate::cache) fn alone(charge: QuotaCharge, cache: StrongRef<Inner>) -> Self {
         Self { block: None, charge, cache }
     }
@@ -60,7 +60,7 @@ impl SharedBlocks {
         Self(self.0.split_off(n.min(self.0.len())))
     }
 
-    /// Takes over the entries of blocks that are appended behind the first `n`.
+    /// Appends the entries of blocks that follow the first `n`.
     pub(in crate::cache) fn append(&mut self, n: usize, mut behind: Self) {
         if !behind.0.is_empty() {
             self.0.resize(n, None);
@@ -73,8 +73,7 @@ impl SharedBlocks {
         self.0.iter().flatten().count()
     }
 
-    /// Removes from `blocks` those that other reservations also have, and drops the handles on
-    /// them.
+    /// Removes from `blocks` those that other reservations also have, and drops all handles.
     pub(in crate::cache) fn keep_alone(&mut self, blocks: &mut Vec<BlockId>, charge: &mut QuotaCharge) {
         if self.0.is_empty() {
             return;

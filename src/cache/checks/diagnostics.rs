@@ -10,7 +10,7 @@
 //! reported as a violation.
 //!
 //! **Cost.** It walks the whole index and holds the evictor's lock meanwhile: time and memory are
-//! linear in cached blocks, runs and points. It repairs nothing, and changes only what
+//! linear in cached blocks, runs and points. It changes only what
 //! [`settle`](crate::PrefixCache::settle) would change.
 //!
 //! **What a violation means.** A bug of this crate, or memory that other code overwrote. Report it,
@@ -160,7 +160,7 @@ pub enum BrokenInvariant {
     DeadPoint(PointAt),
     /// A point is still marked as new: no thread has confirmed that it is on its run.
     NewPoint(PointAt),
-    /// A point is marked as queued but is not in the queue.
+    /// A point outside the queue is marked as queued, or a root in use is not.
     QueuedPoint(PointAt),
     /// A point is marked as hot, but its slot belongs to another point or is idle; or it has a slot
     /// but no mark.
@@ -350,7 +350,7 @@ pub enum BrokenInvariant {
     Flow {
         /// Blocks inserted.
         inserted: u64,
-        /// Blocks that were evicted, removed for their age, or cleared.
+        /// Blocks that were removed, for any reason.
         gone: u64,
         /// Blocks cached now.
         cached: usize,
@@ -463,7 +463,7 @@ impl BrokenInvariant {
             }
             Self::DeadPoint(point) => write!(f, "{point} is dead and still linked"),
             Self::NewPoint(point) => write!(f, "{point} was never confirmed to be on its run"),
-            Self::QueuedPoint(point) => write!(f, "{point} is marked as queued but is not in the queue"),
+            Self::QueuedPoint(point) => write!(f, "{point} is wrongly marked as queued, or is an unmarked root"),
             Self::HotPoint(point) => write!(f, "{point} and its slot for hot points disagree"),
             Self::PointOnOtherRun(point) => write!(f, "{point} links to another run"),
             Self::PointOutside { point, len } => write!(f, "{point} is outside the run's length of {len}"),

@@ -1,5 +1,5 @@
 //! Counted references that keep a cache alive without contention between threads: leases and
-//! reservations count on their session's shard.
+//! reservations count on their session's shard (not the evictor's).
 //!
 //! With one shared count, every lease and release of every thread would write the same cache line.
 //! So each session has a *shard* with its own count, and draws many counts at once: a draw is one
@@ -10,7 +10,7 @@
 //! # Invariants
 //!
 //! - **H1** A shard's count is the number of its [`StrongRef`]s plus the counts that its
-//!   [`StrongRefs`] has left: the shard lives while there is either.
+//!   [`StrongRefs`] has left: the shard lives while the count is not zero.
 #![allow(unsafe_code)]
 
 use std::cell::Cell;

@@ -49,7 +49,7 @@ impl Inner {
     /// The trees in which lookups start, and those in which they started when the listing began.
     fn all_spaces_since<'g>(&self, id: u64, guard: &'g Guard<'_>) -> Vec<Ref<'g, Space>> {
         let present = self.namespaces.spaces(guard);
-        // Read after `present`: a tree that is missing there was detached before.
+        // Read after `present`: a tree that `present` lacks was detached before this.
         let detached = self.in_turn(|evictor, _| evictor.take_detached_since(id));
         let mut spaces: HashMap<_, _> = detached.into_iter().map(|space| (space, space.get(guard))).collect();
         spaces.extend(present.into_iter().map(|space| (space.link(), space)));

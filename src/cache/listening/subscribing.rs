@@ -68,7 +68,7 @@ impl Subscription {
             Some(draft) => draft,
             None => match self.drafts.try_recv() {
                 Ok(draft) => {
-                    // Relaxed: a bound.
+                    // Relaxed: only a bound.
                     self.waiting.fetch_sub(1, Relaxed);
                     draft
                 }
@@ -109,7 +109,7 @@ impl Subscription {
 
 impl Drop for Subscription {
     fn drop(&mut self) {
-        // Relaxed: a bound.
+        // Relaxed: only a bound.
         self.waiting.store(GONE, Relaxed);
     }
 }

@@ -60,8 +60,7 @@ pub(in crate::cache) enum Seen {
 }
 
 impl GhostTable {
-    /// Makes room for the marks of a cache of `blocks` blocks: at least four for each, but at most
-    /// 65,536.
+    /// Makes room for at least four marks for each of `blocks` blocks, up to 65,536 in total.
     pub(in crate::cache) fn new(blocks: usize) -> Self {
         let marks = blocks.saturating_mul(4).clamp(FEWEST, MOST).next_power_of_two();
         Self((0..marks.div_ceil(LINE)).map(|_| Line::default()).collect())
@@ -84,8 +83,8 @@ impl GhostTable {
         self.leave(Mark::of(run, fingerprint(tokens, layout)));
     }
 
-    /// The mark of a block of `run`, for [`leave`](Self::leave); prefetches its place. `None` for a
-    /// block of a hidden run other than the first.
+    /// The mark of a block of `run`, for [`leave`](Self::leave); prefetches its place. `None` if
+    /// the run is completely hidden and the block is not its first.
     pub(in crate::cache) fn mark_of(
         &self,
         run: Ref<'_, Run>,
@@ -134,7 +133,7 @@ impl GhostTable {
 }
 
 /// The fingerprint of a block of `run` other than the first, so that all its tokens are in the run.
-/// `None` if the run is hidden.
+/// `None` if all of the run is hidden.
 fn fingerprint_in(run: Ref<'_, Run>, block: usize, layout: BlockLayout, guard: &Guard<'_>) -> Option<u64> {
     let end = layout.end_of(layout.blocks(run.start()) + block + 1);
     let to = end - run.start();

@@ -11,7 +11,7 @@ use crate::reclaim::ROW_COUNTS;
 /// as `query_tokens`.
 ///
 /// The reasons are estimates. The cache keeps marks of blocks that were recently cached or evicted:
-/// at least four for each of its blocks, but at most 65,536. It marks the first block of each
+/// at least four for each of its blocks, up to 65,536 in total. It marks the first block of each
 /// insert, and the first block that each eviction takes. So a block in the middle of an insert that
 /// was evicted whole counts as new.
 ///
@@ -43,18 +43,17 @@ pub struct LookupStats {
     pub query_tokens: u64,
     /// Tokens of those sequences that were found. Divided by `query_tokens`, the hit rate.
     pub hit_tokens: u64,
-    /// Tokens that a resume found beyond a lease whose lookup had been counted already; not
-    /// included in `hit_tokens`.
+    /// Tokens that resumes found beyond leases whose lookup was counted; not in `hit_tokens`.
     pub resumed_tokens: u64,
-    /// Tokens that were missed because their first block was cached in this namespace earlier and
-    /// was evicted, invalidated or cleared. A larger cache, a quota or another policy may help.
+    /// Missed tokens whose first block was cached in this namespace earlier and was evicted,
+    /// invalidated or cleared. A larger cache, a quota or another policy may help.
     pub missed_evicted_tokens: u64,
-    /// Tokens that were missed because their first block agrees with a cached one only in its first
-    /// tokens. Smaller blocks or [partial hits](crate::PartialHit) may help.
+    /// Missed tokens whose first block agrees with a cached one only in its first tokens. Smaller
+    /// blocks or [partial hits](crate::PartialHit) may help.
     pub missed_diverged_tokens: u64,
-    /// Tokens that were missed because their first block was seen only in another namespace.
+    /// Missed tokens whose first block was seen only in another namespace.
     pub missed_elsewhere_tokens: u64,
-    /// Tokens that were missed because their first block was never seen, or too long ago.
+    /// Missed tokens whose first block was never seen, or too long ago.
     pub missed_new_tokens: u64,
 }
 

@@ -170,8 +170,8 @@ struct Names {
     /// The state of the pass that is in progress.
     pass: Option<Pass>,
     /// The number of namespaces at which the next pass begins: twice the number that the last pass
-    /// found in use. Namespaces that were created during that pass, at names it had passed already,
-    /// do not count.
+    /// found in use. A namespace created behind that pass, at a name before its position, was not
+    /// found.
     next_pass: usize,
 }
 

@@ -14,8 +14,7 @@
 //!
 //! An insert into a limited namespace evicts the blocks beyond the limit before it returns, unless
 //! another thread is evicting or there is a background evictor. A lookup never evicts. Matches are
-//! not limited: cached blocks come from reservations, so leases and reservations together hold at
-//! most the sum of both limits.
+//! not limited; [`Quota`] says why the blocks that they lease are bounded.
 
 mod verbs;
 

@@ -41,20 +41,19 @@ pub struct Stats {
     pub evictable_blocks: usize,
     /// Cached blocks that a lease protects, directly or through a longer prefix.
     pub protected_blocks: usize,
-    /// Blocks cached since the cache was built.
+    /// Blocks that were cached.
     pub inserted_blocks: u64,
-    /// Blocks evicted since the cache was built.
+    /// Blocks that were evicted.
     pub evicted_blocks: u64,
     /// Of these, blocks that were evicted because their namespace exceeded its quota.
     pub evicted_for_quota_blocks: u64,
-    /// Blocks removed since the cache was built because they were not used for the time to idle
+    /// Blocks that were removed because they were not used for the time to idle
     /// ([`Builder::time_to_idle`](crate::Builder::time_to_idle)); not among those evicted.
     pub aged_blocks: u64,
-    /// Blocks of namespaces that were cleared or removed since the cache was built, freed by now;
-    /// not among those evicted.
+    /// Blocks of namespaces that were cleared or removed, freed by now; not among those evicted.
     pub cleared_blocks: u64,
-    /// Blocks that were [invalidated](crate::PrefixCache::invalidate_blocks) since the cache was
-    /// built, freed by now; not among those evicted.
+    /// Blocks that were [invalidated](crate::PrefixCache::invalidate_blocks), freed by now; not
+    /// among those evicted.
     pub invalidated_blocks: u64,
     /// Number of requests that wait for blocks.
     pub waiting_requests: usize,
@@ -83,20 +82,16 @@ pub struct Stats {
     /// evicted beyond it: a prefix with a thousand past continuations keeps a few hundred bytes for
     /// each place where one was attached, for as long as the prefix is cached.
     pub points: usize,
-    /// Number of lookups: each match that counts as a use, each
-    /// [`acquire`](crate::Session::acquire) that was served, and each
-    /// [`resume`](crate::Session::resume) of a lease whose lookup was not counted.
+    /// Number of lookups ([`LookupStats::lookups`](crate::LookupStats::lookups)).
     pub lookups: u64,
     /// Tokens of the sequences that were looked up.
     pub query_tokens: u64,
     /// Tokens of those sequences that were found. Divided by `query_tokens`, the hit rate.
     pub hit_tokens: u64,
-    /// Tokens that a resume found beyond a lease whose lookup had been counted already; not
-    /// included in `hit_tokens`.
+    /// Tokens that resumes found beyond leases whose lookup was counted; not in `hit_tokens`.
     pub resumed_tokens: u64,
-    /// Tokens of whole blocks that lookups missed, by the reason for the first such block
-    /// ([`LookupStats`](crate::LookupStats) explains the reasons): it had been cached and was
-    /// removed.
+    /// Tokens of whole blocks that lookups missed, by the [reason](crate::LookupStats) for the
+    /// first such block: it had been cached and was removed.
     pub missed_evicted_tokens: u64,
     /// As above: a cached block agrees only in its first tokens.
     pub missed_diverged_tokens: u64,

@@ -81,7 +81,7 @@ impl Window {
         self.sides.iter().any(|side| side.left > 0 && side.known.contains(&Known::Getting))
     }
 
-    /// Chooses the next step from the answers so far. No block is being read.
+    /// Chooses the next step from the answers so far, while no block is being read.
     fn next(&self, blocks: usize) -> Next {
         let mut chosen = Vec::new();
         for item in self.arrived..self.blocks.len() {

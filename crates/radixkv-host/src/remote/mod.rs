@@ -1,9 +1,9 @@
 //! Remote tiers below the host tier: files, a region that processes share, Redis, object stores.
 //!
 //! Only one thread uses them. Other threads queue orders and continue: a block that leaves the host
-//! is copied into a buffer and put; a lookup that ends in the host requests the following blocks,
-//! which are stored in the host as if a cache had offloaded them. Buffers bound the blocks in
-//! flight; without a free buffer, a put is omitted and a get is a miss.
+//! (with write-through, one that arrives) is copied into a buffer and put; a lookup that ends in
+//! the host requests the following blocks, which are stored in the host as if a cache had offloaded
+//! them. Buffers bound the blocks in flight; without one, a put is omitted and a get is a miss.
 //!
 //! A remote tier that hangs holds buffers, but no host block. A fetched block is stored through an
 //! arrival, like a block from a cache, so holes, clears and duplicates are handled in one place;

@@ -1,5 +1,5 @@
-//! Puts: every tier is asked which blocks it has, then gets the blocks that it lacks, one tier
-//! after another in the order of their answers.
+//! Puts: every tier is asked which blocks it has. A tier that has answered gets the blocks that it
+//! lacks, one tier at a time.
 //!
 //! A block has only one buffer, which is passed from one tier to the next. A tier that does not
 //! answer gets no blocks, so it holds no buffer that other tiers need.

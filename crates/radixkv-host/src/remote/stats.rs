@@ -59,8 +59,8 @@ counts! {
     put_blocks,
     /// Blocks that a remote tier already had.
     present_blocks,
-    /// Blocks that left the host and were not put, because the maximum number of blocks was in
-    /// flight. The deepest blocks of a sequence are left out first.
+    /// Blocks that were not put, because the maximum number of blocks was in flight. The deepest
+    /// blocks of a sequence are left out first.
     full_puts,
     /// Blocks that a remote tier did not store, or for which it did not answer in time or was left
     /// out.

@@ -17,8 +17,9 @@ impl TieredSession {
     ///
     /// Blocks in the host are copied to the device, if enough device blocks are free and the mover
     /// has room. Nothing is evicted for them, and the call does not wait, unless other threads take
-    /// the free blocks or the room meanwhile. Returns whether these copies are in progress or done.
-    /// Blocks in remote tiers are copied to the host meanwhile: another call continues from there.
+    /// the free blocks or the room meanwhile; without a mover's thread, this thread copies. Returns
+    /// whether these copies are in progress or done. Blocks in remote tiers are copied to the host
+    /// meanwhile: another call continues from there.
     ///
     /// Counts neither as a lookup nor as a use.
     ///
@@ -47,7 +48,7 @@ impl TieredSession {
     /// ([`Session::demote`](radixkv::Session::demote)).
     ///
     /// With [`TierMode::Shared`] it is copied to the host now, so that evicting it later copies
-    /// nothing. A mover's thread copies it, or nothing is copied if its queue has no room. Returns
+    /// nothing. If there is a mover's thread, that copies it, unless its queue has no room. Returns
     /// the tokens that the device has. Does not count as a use of the prompt.
     ///
     /// # Panics

@@ -29,7 +29,7 @@ pub struct TieredMatch {
     tokens: Box<[Token]>,
 }
 
-/// A [`TieredMatch`] between the steps of one verb, which knows the tokens.
+/// A [`TieredMatch`] inside a method that has the tokens.
 pub(super) struct Found {
     pub(super) device: PrefixMatch,
     /// `None` if the host's blocks cannot reach beyond the device's.
@@ -107,7 +107,7 @@ impl TieredSession {
         Grid::new(size, namespace.keys()).blocks(tokens.len()) > from / size
     }
 
-    /// As [`match_prefix`](Self::match_prefix), for the steps of one verb.
+    /// As [`match_prefix`](Self::match_prefix), without copying the tokens.
     pub(super) fn find(&self, namespace: &Namespace, tokens: &[Token]) -> Found {
         let device = self.session.match_prefix_untouched(namespace, tokens);
         let (tier, from) = (&self.shared.host, device.len_tokens());

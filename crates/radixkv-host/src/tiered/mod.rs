@@ -2,7 +2,7 @@
 //!
 //! Evicted blocks are copied to the host before the device blocks are written again. The host's
 //! blocks of a prompt are copied back into device blocks that were reserved for it. The cache's own
-//! verbs do not use the tier: a lookup that the device answers never takes the tier's lock.
+//! methods do not use the tier: a lookup that the device answers never takes the tier's lock.
 //!
 //! Onboarding a prompt: match it on the device (a lease), match the rest in the host (pins),
 //! reserve blocks, copy, insert the whole blocks. The thread that waits for a copy holds both of
@@ -265,9 +265,7 @@ impl TieredCache {
         self.shared.cache.clear();
     }
 
-    /// Clears a namespace on the device and in the host. Blocks that this cache evicted before do
-    /// not come back, not even from remote tiers. Other processes still find the blocks that were
-    /// stored in remote tiers before.
+    /// Clears a namespace on the device and in the host, as [`clear`](Self::clear) does for all.
     ///
     /// With other caches over the same tier, hold [`HostTier::keep_out`] during the clears of all
     /// of them.

@@ -21,7 +21,7 @@ use crate::{
     tier::HostBlock,
 };
 
-/// How many host blocks one call of the mover fills at most; about as many are reserved meanwhile.
+/// The mover is called once this many host blocks are reserved; the last piece may add more.
 const CHUNK: usize = 1024;
 
 /// Device blocks of one sequence, to which nothing writes meanwhile.

@@ -1,5 +1,5 @@
-//! The verbs of one thread: starting a request from the blocks of all tiers, and publishing the
-//! blocks that it computed.
+//! The session of one thread: starts requests from the blocks of all tiers, and publishes the
+//! blocks that they computed.
 
 use std::{fmt, sync::Arc, time::Instant};
 
@@ -204,9 +204,9 @@ impl TieredSession {
     }
 
     /// Starts a request as [`acquire`](Self::acquire) does, from an earlier match of these tokens
-    /// or of their beginning, without waiting for the copies to the device. With a mover's thread
-    /// ([`TieredBuilder::mover_thread`](super::TieredBuilder::mover_thread)) the caller continues
-    /// meanwhile.
+    /// or of their beginning. A mover's thread
+    /// ([`TieredBuilder::mover_thread`](super::TieredBuilder::mover_thread)) copies to the device
+    /// while the caller continues; without one, this thread copies.
     ///
     /// It waits for the copies of blocks that are evicted for it, for room if too many blocks are
     /// in flight, and as long as [`TieredBuilder::remote_wait`](super::TieredBuilder::remote_wait)

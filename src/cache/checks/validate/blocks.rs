@@ -27,7 +27,7 @@ pub(super) fn check(
     Ok(())
 }
 
-/// Checks the pools. The accounts cannot have more blocks than are not free.
+/// Checks the pools. The accounts count at most the blocks that are not free.
 fn check_pools(pools: &[&Pool], evictor: &Evictor<'_>) -> Result<(), BrokenInvariant> {
     let capacity = pools[0].capacity();
     for pool in pools {

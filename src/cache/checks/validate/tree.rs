@@ -103,6 +103,7 @@ fn check_point(
     let word = point.word.load(Acquire);
     ensure(!word.is_dead(), || BrokenInvariant::DeadPoint(at))?;
     ensure(!word.is_new(), || BrokenInvariant::NewPoint(at))?;
+    // A root in use has the mark but is never queued.
     let is_standing_root = run.is_trunk() && !run.space().is_detached();
     ensure(word.is_queued() == is_standing_root, || BrokenInvariant::QueuedPoint(at))?;
     ensure(resources.hot.agree(point), || BrokenInvariant::HotPoint(at))?;
@@ -182,8 +183,8 @@ pub(super) fn points_of<'g>(run: Ref<'g, Run>, resources: Resources<'g>) -> Smal
     points
 }
 
-/// The child runs of `point`, with severed ones but without dead ones, which are unlinked only at
-/// the end of the turn in which they die.
+/// The child runs of `point`, with severed (`listeners::invalidation`) but without dead ones, which
+/// are unlinked only at the end of the turn in which they die.
 pub(super) fn children_of<'g>(
     point: Ref<'g, Point>,
     evictor: &Evictor<'_>,

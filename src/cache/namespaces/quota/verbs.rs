@@ -132,8 +132,8 @@ impl Inner {
         Ok(Moved { from: Some(std::mem::replace(charge, moved)), added: unpaid })
     }
 
-    /// Evicts, in turns, blocks beyond quotas, by all changes made before the call, unless another
-    /// thread is evicting.
+    /// Takes in the changes made before the call and evicts blocks beyond quotas, in turns; leaves
+    /// it to the background evictor, or to a thread that is evicting.
     #[cold]
     pub(in crate::cache) fn keep_to_quotas(&self) {
         if let Some(background) = self.background.get() {
