@@ -420,6 +420,12 @@ radixkv_status radixkv_builder_time_to_idle(radixkv_builder *builder, uint64_t n
 // Threads: one at a time for each builder.
 radixkv_status radixkv_builder_growable_to(radixkv_builder *builder, size_t blocks);
 
+// Divides the evictor into `shards` shards, from 1, the default, to 256: so many threads evict at
+// the same time. With more than 1, blocks are not evicted in one exact order.
+//
+// Threads: one at a time for each builder.
+radixkv_status radixkv_builder_shards(radixkv_builder *builder, size_t shards);
+
 // Leaves the blocks with the engine's own allocator. The engine passes ids below the capacity to
 // the cache with `radixkv_cache_adopt`, and takes evicted ids back with
 // `radixkv_cache_take_evicted`. Reserving and acquiring are refused.
@@ -430,7 +436,7 @@ radixkv_status radixkv_builder_external(radixkv_builder *builder);
 // Builds a cache with all blocks free. The builder can be used again.
 //
 // Errors: INVALID_ARGUMENT if the block size or the capacity is 0 or too large, or the watermarks
-// do not fit; NO_THREAD if the system did not start the evictor's thread.
+// or the number of shards do not fit; NO_THREAD if the system did not start the evictor's thread.
 //
 // Threads: one at a time for each builder.
 radixkv_status radixkv_builder_build(radixkv_builder *builder, radixkv_cache **cache);

@@ -479,6 +479,10 @@ public:
         check(radixkv_builder_growable_to(get(), blocks));
         return *this;
     }
+    Builder &shards(std::size_t shards) {
+        check(radixkv_builder_shards(get(), shards));
+        return *this;
+    }
     Builder &external() {
         check(radixkv_builder_external(get()));
         return *this;

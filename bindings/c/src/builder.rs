@@ -111,6 +111,15 @@ pub extern "C" fn radixkv_builder_growable_to(builder: Option<&Builder>, blocks:
     set(builder, |core, _| Ok(core.growable_to(blocks)))
 }
 
+/// Divides the evictor into `shards` shards, from 1, the default, to 256: so many threads evict at
+/// the same time. With more than 1, blocks are not evicted in one exact order.
+///
+/// Threads: one at a time for each builder.
+#[unsafe(no_mangle)]
+pub extern "C" fn radixkv_builder_shards(builder: Option<&Builder>, shards: usize) -> Status {
+    set(builder, |core, _| Ok(core.shards(shards)))
+}
+
 /// Leaves the blocks with the engine's own allocator. The engine passes ids below the capacity to
 /// the cache with `radixkv_cache_adopt`, and takes evicted ids back with
 /// `radixkv_cache_take_evicted`. Reserving and acquiring are refused.
@@ -124,7 +133,7 @@ pub extern "C" fn radixkv_builder_external(builder: Option<&Builder>) -> Status 
 /// Builds a cache with all blocks free. The builder can be used again.
 ///
 /// Errors: INVALID_ARGUMENT if the block size or the capacity is 0 or too large, or the watermarks
-/// do not fit; NO_THREAD if the system did not start the evictor's thread.
+/// or the number of shards do not fit; NO_THREAD if the system did not start the evictor's thread.
 ///
 /// Threads: one at a time for each builder.
 #[unsafe(no_mangle)]

@@ -92,9 +92,9 @@ pub(crate) fn duration(given: &Bound<'_, PyAny>, name: &str, is_logical: bool) -
         })?;
         return Ok(Duration::from_nanos(units));
     }
-    let seconds: f64 = given
-        .extract()
-        .map_err(|error| as_kind_of(given.py(), &error, format!("{name} is {given}: it must be a number of seconds")))?;
+    let seconds: f64 = given.extract().map_err(|error| {
+        as_kind_of(given.py(), &error, format!("{name} is {given}: it must be a number of seconds"))
+    })?;
     Duration::try_from_secs_f64(seconds)
         .map_err(|_| PyValueError::new_err(format!("{name} is {seconds} s: it must be finite and not negative")))
 }
@@ -123,6 +123,8 @@ pub(crate) fn policy(name: &str) -> PyResult<PolicyKind> {
 /// - time_to_idle: seconds after which an unused prefix is removed.
 /// - external: the engine owns the blocks: see `adopt` and `take_evicted`.
 /// - growable_to: maximum number of blocks that `grow` can reach.
+/// - shards: how many threads can evict at the same time, from 1 to 256. With more than 1, blocks
+///   are not evicted in one exact order.
 ///
 /// Any number of threads may use a cache; each gets its own session at its first call. In a forked
 /// child, every method raises ForkError. Raises BuildError.
@@ -156,7 +158,7 @@ fn eviction(given: Option<&Bound<'_, PyAny>>, capacity: usize) -> PyResult<Evict
 impl PrefixCache {
     #[new]
     #[pyo3(signature = (block_size, capacity_blocks, *, policy = "lru", clock = "monotonic", eviction = None,
-        time_to_idle = None, external = false, growable_to = None))]
+        time_to_idle = None, external = false, growable_to = None, shards = 1))]
     #[allow(clippy::too_many_arguments, reason = "keyword arguments of Python")]
     fn new(
         #[pyo3(from_py_with = number)] block_size: usize,
@@ -167,6 +169,7 @@ impl PrefixCache {
         time_to_idle: Option<Bound<'_, PyAny>>,
         external: bool,
         #[pyo3(from_py_with = number_or_none)] growable_to: Option<usize>,
+        #[pyo3(from_py_with = number)] shards: usize,
     ) -> PyResult<Self> {
         static CACHES: AtomicU64 = AtomicU64::new(0);
         let most = capacity_blocks.max(growable_to.unwrap_or(0));
@@ -178,10 +181,13 @@ impl PrefixCache {
         let is_logical = match clock {
             "monotonic" => false,
             "logical" => true,
-            _ => return Err(PyValueError::new_err(format!("clock is {clock:?}: must be \"monotonic\" or \"logical\""))),
+            _ => {
+                return Err(PyValueError::new_err(format!("clock is {clock:?}: must be \"monotonic\" or \"logical\"")));
+            }
         };
         let mut builder = radixkv::PrefixCache::builder(block_size, capacity_blocks)
             .policy(self::policy(policy)?)
+            .shards(shards)
             .clock(if is_logical { Clock::Logical } else { Clock::Monotonic })
             .eviction(self::eviction(eviction.as_ref(), capacity_blocks)?);
         if let Some(given) = time_to_idle {

@@ -107,6 +107,9 @@ pub(crate) fn build(error: BuildError) -> PyErr {
         BuildError::BlockSizeTooLarge { block_size } => {
             vec![("kind", "block_size_too_large".into()), ("block_size", block_size.into())]
         }
+        BuildError::Shards { shards, most } => {
+            vec![("kind", "shards".into()), ("shards", shards.into()), ("most", most.into())]
+        }
         BuildError::NoThread { .. } => vec![("kind", "no_thread".into())],
         _ => vec![],
     };

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import subprocess
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -148,6 +149,27 @@ def test_namespaces_are_emptied_and_removed(cache):
     assert old != cache.namespace("model-v1") and cache.match_prefix(prompt(0), old).len_tokens == 0
     cache.clear()
     assert cache.free_blocks == 64
+
+
+def test_threads_evict_from_shards_of_their_own():
+    cache = radixkv.PrefixCache(4, 32, shards=4)
+
+    def work(thread):
+        for number in range(200):
+            tokens = np.array([thread, number] * 4, dtype=np.int32)
+            hit = cache.match_prefix(tokens)
+            cache.insert(hit, tokens, cache.reserve(2)).release()
+            hit.release()
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    cache.settle()
+    cache.validate()
+    stats = cache.stats()
+    assert stats["evicted_blocks"] == 4 * 200 * 2 - stats["evictable_blocks"]
 
 
 def test_an_engine_lends_its_own_blocks():

@@ -150,6 +150,10 @@ def test_a_build_error_carries_its_numbers():
     with pytest.raises(radixkv.BuildError) as refused:
         radixkv.PrefixCache(16, 8, eviction=(4, 9))
     assert vars(refused.value) == {"kind": "watermarks", "low": 4, "high": 9, "capacity": 8}
+    for shards in (0, 257):
+        with pytest.raises(radixkv.BuildError) as refused:
+            radixkv.PrefixCache(16, 8, shards=shards)
+        assert vars(refused.value) == {"kind": "shards", "shards": shards, "most": 256}
     for arguments in ({"policy": "best"}, {"clock": "sundial"}, {"eviction": "never"}, {"time_to_idle": -1}):
         with pytest.raises(ValueError):
             radixkv.PrefixCache(16, 8, **arguments)
@@ -164,6 +168,7 @@ def test_numbers_out_of_range_are_refused(cache, number, error):
         lambda: radixkv.PrefixCache(number, 8),
         lambda: radixkv.PrefixCache(4, number),
         lambda: radixkv.PrefixCache(4, 8, growable_to=number),
+        lambda: radixkv.PrefixCache(4, 8, shards=number),
         lambda: cache.reserve(number),
         lambda: cache.reserve_async(number),
         lambda: cache.acquire(prompt, number),

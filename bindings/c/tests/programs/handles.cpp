@@ -73,7 +73,7 @@ static void errors_are_thrown_and_lose_nothing() {
 }
 
 static void prefixes() {
-    radixkv::Cache cache = radixkv::Builder(4, 8).policy("priority").logical_clock().growable_to(12).build();
+    radixkv::Cache cache = radixkv::Builder(4, 8).policy("priority").logical_clock().growable_to(12).shards(1).build();
     radixkv::Session session = cache.session();
     radixkv::Namespace space = cache.default_namespace();
     const std::vector<std::uint32_t> prompt{1, 2, 3, 4, 5, 6, 7, 8}, other{1, 2, 3, 4, 5, 6, 9, 9};

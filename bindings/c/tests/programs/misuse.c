@@ -60,6 +60,7 @@ static void null_arguments(void) {
     FAILS(NULL_POINTER, radixkv_builder_logical_clock(NULL));
     FAILS(NULL_POINTER, radixkv_builder_time_to_idle(NULL, 1));
     FAILS(NULL_POINTER, radixkv_builder_growable_to(NULL, 1));
+    FAILS(NULL_POINTER, radixkv_builder_shards(NULL, 1));
     FAILS(NULL_POINTER, radixkv_builder_external(NULL));
     FAILS(NULL_POINTER, radixkv_builder_build(builder, NULL));
     radixkv_cache *no_cache = cache;
@@ -376,6 +377,11 @@ static void extreme_numbers(void) {
     OK(radixkv_builder_growable_to(builder, SIZE_MAX));
     FAILS(INVALID_ARGUMENT, radixkv_builder_build(builder, &own));
     OK(radixkv_builder_growable_to(builder, 8));
+    OK(radixkv_builder_shards(builder, 0));
+    FAILS(INVALID_ARGUMENT, radixkv_builder_build(builder, &own));
+    OK(radixkv_builder_shards(builder, 257));
+    FAILS(INVALID_ARGUMENT, radixkv_builder_build(builder, &own));
+    OK(radixkv_builder_shards(builder, 2));
     OK(radixkv_builder_build(builder, &own));
     radixkv_builder_free(builder);
     OK(radixkv_session_new(own, &one));

@@ -63,6 +63,7 @@ class PrefixCache:
         time_to_idle: _Duration | None = None,
         external: bool = False,
         growable_to: int | None = None,
+        shards: int = 1,
     ) -> Self: ...
     @property
     def block_size(self) -> int: ...
