@@ -312,9 +312,9 @@ impl Builder {
     ///
     /// A session first evicts prefixes that sessions of its own shard inserted. So the order of
     /// evictions is exact only within a shard: a prefix may be evicted before one of another shard
-    /// that was used a little earlier. With a subscriber, a sink, a quota on cached blocks, a time
-    /// to idle, a background evictor, or a policy other than `lru` and `fifo`, all evictions follow
-    /// one order, and are no faster than with one shard.
+    /// that was used a little earlier. With a subscriber, a sink, a quota on cached blocks or a time
+    /// to idle (even if removed since), a background evictor, or a policy other than `lru` and
+    /// `fifo`, all evictions follow one order, and are no faster than with one shard.
     ///
     /// Use one for each thread that inserts. Each costs about two kilobytes.
     ///

@@ -1,9 +1,8 @@
 //! `Inner`: the state that all handles of one cache share, and the ways to run work on its evictor.
 //!
 //! Each shard of the evictor has a lock. A *turn* is one bounded hold of all locks
-//! ([`Inner::turn`]), or of one ([`Inner::turn_of_one`]), followed by the work that needs no lock:
-//! freeing memory, waking waiters and calling the eviction sink. A turn of one leaves waiters and
-//! the sink to turns of all.
+//! ([`Inner::turn`]), or of one ([`Inner::turn_of_one`]), followed by the work that needs no lock.
+//! A turn of one leaves waiters and the sink to turns of all.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -32,11 +31,9 @@ use crate::tree::{Demotions, HotPoints, LeaseContext, Point, Queues, ShardCount,
 /// The most queue entries that one step of the evictor takes out.
 pub(super) const STEP: usize = 1024;
 
-/// The state that all handles of one cache share.
 pub(super) struct Inner {
     /// Where blocks end in sequences of tokens.
     pub(super) layout: BlockLayout,
-    /// How many shards the evictor has.
     pub(super) shards: ShardCount,
     pub(super) queues: Queues,
     pub(super) heads: Heads,
@@ -81,7 +78,7 @@ pub(super) enum LockMode<'a> {
     Publishes(&'a Publication<'a>),
 }
 
-/// What is left to do after a turn, without the lock.
+/// The result of a turn, and the work left to do without the lock.
 struct Done<R> {
     result: R,
     /// Whether a lease on a retained prefix was released.
@@ -144,7 +141,7 @@ impl Inner {
         before.map(drop)
     }
 
-    /// The shortest time to idle: no prefix is removed for its age sooner after its last use.
+    /// The shortest time to idle in force, of the cache or of a namespace.
     pub(super) fn shortest_time_to_idle(&self) -> Option<Duration> {
         self.settings.time_to_idle().into_iter().chain(self.gauges[0].shortest_time_to_idle()).min()
     }
@@ -184,7 +181,8 @@ impl Inner {
         self.settled_near(0, LockMode::Waits, work).expect("it waited for the lock")
     }
 
-    /// As `settled`, with a participant from near slot `near`; `None` if `turn` returns `None`.
+    /// As `settled`, with a participant from near slot `near`; `None` if the lock was busy or the
+    /// request was served.
     pub(super) fn settled_near<R>(
         &self,
         near: usize,
@@ -349,7 +347,6 @@ impl Inner {
         Done { result, has_released, for_sink }
     }
 
-    /// Publishes the totals of a turn's shards.
     #[inline]
     pub(super) fn publish_gauges(&self, evictor: &Evictor<'_>) {
         evictor.each(|shard| self.gauges[shard.id.index()].publish(shard));
@@ -420,7 +417,7 @@ impl Inner {
         })
     }
 
-    /// Undoes earlier demotions of `point`, and of all points to which its marks flow, for a use at
+    /// Undoes earlier demotions of `point`, and of the points below it on its path, for a use at
     /// `now`.
     #[inline]
     pub(super) fn undo_demotions(&self, point: Ref<'_, Point>, now: u64, guard: &Guard<'_>) {

@@ -18,7 +18,7 @@
 //!   are taken, two kinds of points keep theirs: points that another lease in their word holds
 //!   anyway, and roots with child runs.
 //!
-//! A thread that enters a closed slot (*too late*) is counted for a moment. So a sum may be too
+//! A thread that enters a closed slot is counted for a moment. So a sum may be too
 //! high, also for the slot's next point, but never too low. Only a thread whose lease is counted on
 //! a stripe writes hits and stamps there.
 //!
@@ -38,7 +38,7 @@
 //! | edge | release | acquire | so that |
 //! |---|---|---|---|
 //! | E13 | `leave` | `deflate` sums | a leaseholder's use of the blocks, its hits and stamps come before the point's end |
-//! | E17 | `deflate_all` sums | `leave`, `enter` too late | a thread that leaves after the sum sees that another one waits (cache::line::wait_list) |
+//! | E17 | `deflate_all` sums | `leave`, `enter` of a closed slot | a thread that leaves after the sum sees that another one waits (cache::line::wait_list) |
 //! | E18 | `deflate_all` looks for slots | `inflate` has attached one | the same, for a lease whose release is not queued because of the bias |
 //! | E14 | `vacate` | `occupy` | a slot's next point finds stripes without the previous point's hits |
 //! | Dekker | `enter` counts, then looks at the word | `deflate` closes, then looks at the counts | no lease is counted on a stripe that was summed without it |

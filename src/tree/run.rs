@@ -94,8 +94,8 @@ pub(crate) struct RunAccount {
     pub(crate) len: u32,
     /// The pieces appended in place that are in the accounts.
     pub(crate) pieces: Pieces,
-    /// Number of the run among all runs and pieces of the cache, in the order of insertion. Among
-    /// equal ranks the smallest serial is evicted first.
+    /// Number of the run among the runs and pieces of its shard, in the order of insertion. Among
+    /// equal ranks in a shard the smallest serial is evicted first.
     pub(crate) serial: u64,
     /// Number of runs and pieces from the trunk to this run, both included. `None` until the run is
     /// in the accounts.

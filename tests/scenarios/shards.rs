@@ -42,7 +42,7 @@ fn shards_that_evict_at_the_same_time_lose_no_block() {
     assert_eq!((stats.free_blocks, stats.runs, stats.points), (64, 0, 0));
 }
 
-/// A session that has filled a part of the cache and is silent: its blocks are evicted before any
+/// A session that has filled a part of the cache and is idle: its blocks are evicted before any
 /// of the others that the other sessions use all the time.
 #[test]
 fn blocks_of_a_silent_session_are_evicted_before_those_in_use() {

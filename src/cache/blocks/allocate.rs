@@ -35,8 +35,8 @@ const BLOCKS: usize = 1 << 14;
 pub(in crate::cache) enum Effort {
     /// The request does not wait.
     Once,
-    /// The first look of a request that joins the line if there are too few blocks. It evicts
-    /// nothing past an eviction sink.
+    /// The first look of a request that joins the line if there are too few blocks. It evicts no
+    /// block without offering it to the eviction sink.
     BeforeWaiting,
     /// The look of a waiter: a thread that makes blocks available afterwards sees the waiter
     /// (wait_list.rs).
@@ -55,9 +55,9 @@ impl Drop for RingsIfBroken<'_> {
     }
 }
 
-/// Whether the accounts can be trusted: they count blocks under silent leases as evictable. Nothing
-/// is evicted before certainty is reached, so a refusal evicts nothing unless leases are taken
-/// meanwhile.
+/// Whether the accounts can be trusted: they count blocks under silent leases as evictable until a
+/// pass over the candidates has counted those leases. Nothing is evicted before that, so a refusal
+/// evicts nothing unless leases are taken meanwhile.
 #[derive(Debug, Default)]
 struct Certainty {
     is_reached: bool,
@@ -105,7 +105,7 @@ impl Attempt {
         Self { effort, certainty: Certainty::default(), keeps: true, offers: 0, kept: None }
     }
 
-    /// Whether the request joins the line rather than evict past the sink.
+    /// Whether the request joins the line, because it may not evict without offering to the sink.
     #[cold]
     fn waits_for_sink(&self, n: usize) -> bool {
         // Relaxed: only a heuristic.
@@ -320,8 +320,7 @@ impl Inner {
         Ok(reservation)
     }
 
-    /// Takes `n` blocks and evicts the missing ones: on this thread or, if several threads wait for
-    /// the lock, on the lock holder's.
+    /// Takes `n` blocks and evicts the missing ones.
     #[cold]
     fn reserve_evicting(
         &self,
@@ -343,8 +342,7 @@ impl Inner {
         self.reserve_in_turns(near, n, blocks, effort, LockMode::Waits, |_| false)
     }
 
-    /// Takes the blocks in turns of one shard, evicting the missing ones; false if that is not
-    /// possible.
+    /// Takes the blocks in turns of one shard; false if that is not possible.
     fn reserve_in_one_shard(&self, near: Near<'_>, n: usize, blocks: &mut Vec<BlockId>) -> bool {
         if self.background.get().is_some() || self.namespaces.is_behind() {
             return false;
@@ -372,8 +370,8 @@ impl Inner {
         }
     }
 
-    /// Takes in the changes of a shard whose session may be silent; all changes, if one of them needs
-    /// a turn of all.
+    /// Takes in the changes of a shard whose session may be idle; if that needs a turn of all, up to
+    /// [`STEP`] changes of all shards.
     #[cold]
     fn visit(&self, near: Near<'_>, shard: ShardId) {
         let mut none = Vec::new();

@@ -137,7 +137,8 @@ impl<'a> ExternalPool<'a> {
     /// Appends the evicted ids, which the engine owns again, to `blocks`; returns how many.
     ///
     /// These are evicted blocks, blocks of cleared namespaces, and blocks of reservations that were
-    /// dropped. Each is returned once. Lock-free.
+    /// dropped. Each is returned once. Never waits; settles first, in steps, unless another thread
+    /// is evicting.
     ///
     /// # Examples
     ///

@@ -7,7 +7,8 @@
 //!
 //! This order ignores the policy and demotion. Setting the first time to idle sorts the candidates,
 //! in slices. `run_once`, `settle` and the background evictor drop prefixes that are too old; the
-//! background thread wakes after an eighth of the time to idle, or when a logical clock is set.
+//! background thread wakes after an eighth of the shortest time in force, or when a logical clock
+//! is set.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -28,7 +29,7 @@ pub(in crate::cache) struct Aging {
     order: Option<Box<Policy>>,
     /// The groups of namespaces that have a time to idle of their own.
     timed: BTreeMap<QuotaGroup, Duration>,
-    /// The same, the shortest time first.
+    /// `timed`, the shortest time first.
     times: BTreeSet<(Duration, QuotaGroup)>,
     /// The pass that the evictor's steps share continues after this group.
     up_to: Option<QuotaGroup>,

@@ -1,33 +1,40 @@
-//! Turns of one shard: a reservation evicts from the runs of its own session's shard, under that
-//! shard's lock alone.
+//! Turns of one shard: a reservation evicts runs of its session's shard, under only that shard's
+//! lock.
 //!
-//! Such a turn files candidates and evicts them as a turn of all does, with the same functions, as
-//! long as nothing but its own shard is concerned. It *defers* to the next turn of all
+//! It files and evicts candidates with the functions of a turn of all, as long as only its shard is
+//! concerned. It *defers* to the next turn of all
 //!
-//! - an entry or a victim whose leases are in the accounts, or would have to be: they protect
-//!   blocks on the path to the root, which runs through other shards;
-//! - a root, and what is in a detached space, in a namespace with a limit, or to be retained.
+//! - an entry or a victim whose leases are in the accounts, or must enter them: they protect blocks
+//!   up to the root, also on runs of other shards;
+//! - a root, a point in a detached space, a point in a namespace whose leases must all be in the
+//!   accounts (a limit on pinned blocks, an undecided clear), and a point to retain.
 //!
-//! A deferred point stays `QUEUED`, is not filed, and waits in a list of its shard. There is a turn
-//! of all when [`DEFERRED`] wait, when the shard has too few candidates, and always while a
-//! subscriber, a sink, a listing, a hidden block, a retention, a time to idle, an exchange of
-//! policies or a waiter is there ([`Evictor::may_work_alone`]).
+//! A deferred point stays `QUEUED`, is not filed, and is in a list of its shard. A turn of all is
+//! needed when [`DEFERRED`] points are in that list, when [`MOST_ENTRIES`] leave a rest, or when
+//! the shard has too few candidates. It is always needed
 //!
-//! It tells another shard one thing: that a point has lost its last child. It takes the child off
-//! and marks the point as queued in one read-modify-write, even if the point is silent, and pushes
-//! it to that shard's queue.
+//! - under a policy other than `lru` and `fifo`, and once a time to idle was set;
+//! - while there is a subscriber, a sink, a listing, a hidden block, a detached space, a retention,
+//!   a quota group, a waiter, or an exchange or sorting of candidates
+//!   ([`Evictor::may_work_alone`]);
+//! - with a background evictor, for a payer with a limit on pinned blocks, and while a pass over
+//!   the namespaces is due (`blocks::allocate`).
+//!
+//! A turn of one reports one change to another shard: a point has lost its last child. It removes
+//! the child and marks the point as queued, even if silent, in one read-modify-write, and pushes
+//! the point to that shard's queue.
 //!
 //! # Order
 //!
 //! A shard evicts its own candidates in the policy's order. Every [`LOOKS_AROUND`]th turn compares
-//! its first candidate with those of the other shards, and evicts from another shard whose first
-//! candidate is older by the time of [`OLDER`] victims; after that each turn compares, until none is
-//! older. Time is counted in victims because ages say little after a pause: all are long then.
+//! the shard's first candidate with those of the others, and evicts from the shard that has the
+//! oldest if that is older by the time of [`OLDER`] victims. Then each turn compares, until none
+//! is older. Time is counted in victims because after a pause all ages are large.
 //!
-//! The comparison needs the first candidate of every shard. A shard that has none noted and has
-//! changes in its queue belongs to a session that has evicted nothing so far: a thread takes its
-//! changes in before it goes on. After every [`VISITS`]th turn of a shard its thread takes in the
-//! changes of another shard, each shard in its turn.
+//! The comparison needs the first candidate of every shard. A shard with queued changes and no
+//! noted candidate belongs to a session that has evicted nothing so far: the thread first takes its
+//! changes in. After every [`VISITS`]th turn of a shard, its thread takes in the changes of another
+//! shard, in rotation.
 
 use super::{Evictor, Resources};
 use crate::block::BlockId;
@@ -41,20 +48,20 @@ use crate::tree::{Point, Queues, ShardCount, ShardId};
 
 /// How many turns of a shard pass between two looks at the other shards.
 const LOOKS_AROUND: u32 = model_size(4, 1) as u32;
-/// With so many deferred points the next turn is one of all.
+/// With this many deferred points a turn of all is needed.
 const DEFERRED: usize = model_size(64, 1);
-/// The most entries that a turn of one takes in at once; more are left to turns of all.
+/// The most entries that a turn of one takes out of the backlog; turns of all take out the rest.
 const MOST_ENTRIES: usize = 1024;
 /// How many turns of a shard pass between two visits to other shards.
 const VISITS: u32 = model_size(128, 2) as u32;
-/// How many victims' time another shard's first candidate must be older for this shard to evict
-/// from there.
+/// A first candidate of another shard precedes this shard's if it is older by more than this many
+/// times `Shard::pace`.
 const OLDER: u64 = 8;
-/// By how many victims' time a shard's first candidate moves before it is noted again.
+/// A first candidate is noted again when it has moved by more than this many times `Shard::pace`.
 const NOTED: u64 = 4;
 
-/// When the first candidate of each shard was last used, about: for choosing the shard to evict
-/// from. Eight shards share a cache line: a shard reads all entries more often than one changes.
+/// About when each shard's first candidate was last used: to choose the shard to evict from. Eight
+/// shards share a cache line, because all entries are read more often than one changes.
 #[derive(Debug)]
 pub(in crate::cache) struct Heads(Box<[AtomicU64]>);
 
@@ -68,12 +75,12 @@ impl Heads {
         self.0[shard.index()].store(first, Relaxed);
     }
 
-    /// The shard that is `places` behind another one.
+    /// The shard `places` after `shard`, in rotation.
     fn after(&self, shard: ShardId, places: u32) -> ShardId {
         ShardId::at((shard.index() + places as usize) % self.0.len())
     }
 
-    /// The shard whose first candidate is oldest, and when that was last used.
+    /// The shard whose first candidate is oldest, and the candidate's last use.
     fn oldest(&self) -> (ShardId, u64) {
         let heads = self.0.iter().map(|head| head.load(Relaxed)).enumerate();
         let (oldest, last) = heads.min_by_key(|(_, last)| *last).expect("there is a shard");
@@ -95,13 +102,13 @@ impl Heads {
 pub(in crate::cache) enum Alone {
     /// The request has its blocks.
     Served,
-    /// The same, and it is time to take in the changes of this shard.
+    /// The request has its blocks; next, take in the changes of this shard.
     Visits(ShardId),
-    /// This shard has older candidates.
+    /// Evicted nothing: evict from this shard, whose first candidate is older.
     Elsewhere(ShardId),
-    /// This shard's candidates are not known until its changes are taken in.
+    /// Evicted nothing: take in the changes of this shard first, and look again.
     Unknown(ShardId),
-    /// Only a turn of all can go on.
+    /// Only a turn of all can serve the request.
     NeedsAll,
 }
 
@@ -116,7 +123,7 @@ pub(in crate::cache) struct Request<'a> {
 }
 
 impl Evictor<'_> {
-    /// Whether turns of one shard may evict at all, as the cache is configured now.
+    /// Whether turns of one shard may evict in the present state of the cache.
     fn may_work_alone(&self, resources: Resources<'_>) -> bool {
         let common = &*self.common;
         matches!(self.ranking.kind, PolicyKind::Lru | PolicyKind::Fifo)
@@ -176,8 +183,8 @@ impl Evictor<'_> {
         }
     }
 
-    /// Notes this shard's first candidate if it has moved by some victims: other threads read the
-    /// table.
+    /// Notes this shard's first candidate if it has moved far enough ([`NOTED`]): other threads
+    /// read the table.
     fn note_head(&mut self, heads: &Heads, resources: Resources<'_>) {
         let first = self.first_use(resources);
         if first.abs_diff(self.noted_head) > NOTED * self.pace {
@@ -186,8 +193,7 @@ impl Evictor<'_> {
         }
     }
 
-    /// The shard whose first candidate is oldest, if it was used before this shard's first
-    /// candidate by the time of some victims.
+    /// The shard whose first candidate is oldest, if that precedes this shard's ([`OLDER`]).
     fn older_shard(&self, heads: &Heads, resources: Resources<'_>) -> Option<ShardId> {
         let (oldest, last) = heads.oldest();
         let is_older = last < self.first_use(resources).saturating_sub(OLDER * self.pace);
@@ -224,9 +230,9 @@ impl Evictor<'_> {
         }
     }
 
-    /// Whether an entry concerns this shard alone.
+    /// Whether an entry concerns only this shard.
     fn is_plain(&self, point: Ref<'_, Point>, resources: Resources<'_>) -> bool {
-        // Relaxed: only this shard's turns, and those of all, write what is read here.
+        // Relaxed: only turns of this shard and of all write the bits read here.
         let word = point.word.load(WordRelaxed);
         if word.is_dead() {
             return true;
@@ -249,7 +255,7 @@ impl Evictor<'_> {
         }
     }
 
-    /// Counts a victim in the average time between the last uses of this shard's victims.
+    /// Counts a victim in `Shard::pace`.
     fn keep_pace(&mut self, victim: Ref<'_, Point>) {
         let last = victim.statistics.last();
         self.pace = (7 * self.pace + last.saturating_sub(self.last_victim)) / 8;

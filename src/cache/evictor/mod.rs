@@ -6,10 +6,10 @@
 //! `settle`, [`run_once`](crate::PrefixCache::run_once) or a clear. No lookup waits for it.
 //!
 //! With one shard, the default, it is single-threaded state behind one lock. With several there are
-//! two kinds of turns (`shards`). A turn of *all* has the locks of all shards, and works as with
-//! one shard. A turn of *one* has one lock: a reservation evicts from one shard (`alone`) beside
-//! turns of other shards. In other comments *the evictor's lock* means the lock of the run's shard;
-//! for what the shards share, it means all locks.
+//! two kinds of turns (`shards`). A turn of *all* locks all shards, and works as with one shard. In
+//! a turn of *one* a reservation evicts from one shard (`alone`) beside turns of other shards. In
+//! other comments *the evictor's lock* means the lock of the run's shard; for state that the shards
+//! share, it means all locks.
 //!
 //! | file | holds |
 //! |---|---|
@@ -45,10 +45,8 @@
 //! readable. A run that another thread has evicted meanwhile has length zero and is skipped.
 //!
 //! `Inner::turn` keeps work that may take long outside the lock. It pins before it locks, because
-//! each 128th pin frees garbage; a thread that sleeps for the lock unpins, and pins again under it.
-//! After it has released the lock, it hands retired nodes to `reclaim`, unmaps pages of tables
-//! (`sync::UnmapsLater`), and runs wakers and the eviction sink. The feature `holds` measures the
-//! longest hold of the lock.
+//! each 128th pin frees garbage. After the turn it frees memory, wakes waiters and calls the
+//! eviction sink. The feature `holds` measures the longest hold of the lock.
 
 mod accounts;
 mod aging;

@@ -1,4 +1,4 @@
-//! The shards of the evictor, and what a turn has of them.
+//! The shards of the evictor, and the locks that a turn has.
 //!
 //! A run belongs for life to the shard of the session that inserted it. Each shard has a lock, a
 //! queue, an order of candidates and totals. A turn of *all* has the locks of all shards, taken in
@@ -6,12 +6,12 @@
 //!
 //! # Invariants
 //!
-//! - **V1** What the shards share ([`Common`]) is written only in a turn of all. A turn of one
-//!   reads it, and its lock keeps every turn of all away.
-//! - **V2** A turn of one touches what the evictor knows of a run or a point ([`OwnerCell`]) only
-//!   if that run belongs to its shard.
-//! - **V3** A turn reaches the shards whose locks it has through pointers that it took when it got
-//!   the locks, and in no other way; it borrows them from itself.
+//! - **V1** The state that the shards share ([`Common`]) is written only in a turn of all. A turn
+//!   of one reads it, and its lock excludes every turn of all.
+//! - **V2** A turn of one accesses the evictor's data on a run or point ([`OwnerCell`]) only if the
+//!   run belongs to its shard.
+//! - **V3** A turn reaches its locked shards only through pointers that it made when it got the
+//!   locks. References made from them borrow the [`Evictor`].
 //!
 //! [`OwnerCell`]: crate::sync::OwnerCell
 #![allow(unsafe_code)]
@@ -41,7 +41,7 @@ use crate::tree::{Backlog, Point, Run, ShardCount, ShardId, Space};
 pub(in crate::cache) struct Common {
     pub(in crate::cache) listeners: Listeners,
     pub(in crate::cache) retained: Retained,
-    /// Whether a retention's lease was released, so that a waiter must be woken to try again.
+    /// Whether this turn has released the lease of a retention; then it wakes a waiter at its end.
     pub(in crate::cache) has_released: bool,
     /// Detached spaces whose root is not dead yet: `sweep` adds them, `visit_root` ends and removes
     /// them.
@@ -64,11 +64,11 @@ pub(in crate::cache) struct Shard {
     pub(super) to_kill: Vec<Link<Point>>,
     /// How many more candidates this turn may file again or find leased.
     pub(super) stale_left: usize,
-    /// Number of turns of this shard alone.
+    /// Number of turns of one in this shard.
     pub(super) turns_alone: u32,
-    /// Whether the last look at the other shards has found an older first candidate.
+    /// Whether the last look at the other shards found an older first candidate.
     pub(super) is_young: bool,
-    /// The average time between the last uses of its last victims.
+    /// Moving average of the time between the last uses of successive victims.
     pub(super) pace: u64,
     /// When its last victim was last used.
     pub(super) last_victim: u64,
@@ -77,7 +77,7 @@ pub(in crate::cache) struct Shard {
     pub(in crate::cache) sorting: Sorting,
     pub(in crate::cache) ranking: Ranking,
     pub(in crate::cache) totals: Totals,
-    /// The latest time that the shard has seen; standings are as of this time.
+    /// The latest time of deadlines that a turn had; candidates' stats are as of this time.
     pub(super) now: u64,
     /// Entries that were drained from the queue and not taken out yet.
     pub(in crate::cache) backlog: Backlog,
@@ -88,7 +88,7 @@ pub(in crate::cache) struct Shard {
     pub(super) soon: Soon,
     /// The next victims, for prefetching.
     pub(super) upcoming: Upcoming,
-    /// The slot near which the thread of the last turn borrows its participants (`take_over`).
+    /// The near slot of the last turn's thread. Another thread prefetches more (`take_over`).
     pub(super) near: usize,
     /// Runs and pieces taken into the accounts so far: the next one's serial number.
     pub(super) registered: u64,
@@ -113,7 +113,7 @@ pub(in crate::cache) struct Shards {
 // order the accesses. What it holds may be sent between threads.
 unsafe impl Sync for Shards {}
 
-/// What the shards share, as a turn sees it.
+/// A turn's reference to the state that the shards share.
 pub(in crate::cache) struct CommonRef<'a> {
     common: &'a UnsafeCell<Common>,
     is_exclusive: bool,
@@ -146,13 +146,13 @@ pub(super) struct Held<'a> {
 }
 
 impl Shard {
-    /// Whether no candidate's time has come.
+    /// Whether no candidate is due (`due`).
     #[inline]
     pub(super) fn is_on_time(&self) -> bool {
         self.ranking.due.first(self.now).is_none()
     }
 
-    /// Whether no entry is left that was drained.
+    /// Whether every drained entry was taken out, also the deferred ones.
     #[inline]
     pub(in crate::cache) fn is_worked_off(&self) -> bool {
         self.backlog.is_empty() && self.deferred.is_empty()
@@ -223,13 +223,13 @@ impl Shards {
         self.locks[0].lock_awake(ends).map(|first| self.with_rest(first))
     }
 
-    /// As [`lock`](Self::lock), after looking for the lock in vain.
+    /// As [`lock`](Self::lock), after `lock_awake` got none.
     #[cold]
     pub(in crate::cache) fn lock_asleep(&self) -> Evictor<'_> {
         self.with_rest(self.locks[0].lock_asleep())
     }
 
-    /// All locks, unless another thread has one.
+    /// Takes all locks, or none if another thread has one.
     #[inline]
     pub(in crate::cache) fn try_lock(&self) -> Option<Evictor<'_>> {
         let first = self.locks[0].try_lock()?;
@@ -254,13 +254,13 @@ impl Shards {
         self.locks[0].is_awaited()
     }
 
-    /// The lock of one shard: spins for some tens of microseconds.
+    /// Takes the lock of one shard; `None` if it gets none after some tens of microseconds.
     #[inline]
     pub(in crate::cache) fn lock_one_awake(&self, shard: ShardId) -> Option<Evictor<'_>> {
         self.locks[shard.index()].lock_awake(|| false).map(|lock| self.evictor(lock, Vec::new()))
     }
 
-    /// The same, after looking for the lock in vain.
+    /// Waits for the lock of one shard, after `lock_one_awake` got none.
     #[cold]
     pub(in crate::cache) fn lock_one_asleep(&self, shard: ShardId) -> Evictor<'_> {
         self.evictor(self.locks[shard.index()].lock_asleep(), Vec::new())
@@ -274,14 +274,14 @@ impl Shards {
 }
 
 impl Evictor<'_> {
-    /// Gives the locks up. A thread that waits for a turn of all gets time to take the first one; it
+    /// Releases the locks. A thread that waits for a turn of all gets time to take the first one; it
     /// finds the others free.
     pub(in crate::cache) fn unlock_fairly(mut self) {
         self.locks.rest.clear();
         self.locks.first.take().into_iter().for_each(unlock_fairly);
     }
 
-    /// The shard of a run, which the turn has.
+    /// The shard of a run, which is locked.
     #[inline]
     fn shard_of(&self, run: Ref<'_, Run>) -> NonNull<Shard> {
         if !self.rest.is_empty() {
@@ -291,7 +291,7 @@ impl Evictor<'_> {
         self.first
     }
 
-    /// The shard at a place among those that the turn has.
+    /// The locked shard at a place, if there is one.
     pub(super) fn get(&self, place: usize) -> Option<&Shard> {
         // SAFETY: V3.
         (place < self.len()).then(|| unsafe { self.pointer(place).as_ref() })
@@ -301,32 +301,29 @@ impl Evictor<'_> {
         place.checked_sub(1).map_or(self.first, |other| self.rest[other])
     }
 
-    /// How many shards the turn has.
+    /// Number of locked shards.
     #[inline]
     pub(super) fn len(&self) -> usize {
         self.rest.len() + 1
     }
 
-    /// The same, which is there.
+    /// The locked shard at a place that is less than `len`.
     pub(super) fn at(&self, place: usize) -> &Shard {
         // SAFETY: V3.
         unsafe { self.pointer(place).as_ref() }
     }
 
-    /// The same, to be changed.
     pub(super) fn at_mut(&mut self, place: usize) -> &mut Shard {
         // SAFETY: V3.
         unsafe { self.pointer(place).as_mut() }
     }
 
-    /// The first of the shards that the turn has.
     #[inline]
     pub(super) fn first(&self) -> &Shard {
         // SAFETY: V3.
         unsafe { self.first.as_ref() }
     }
 
-    /// The same, to be changed.
     #[inline]
     pub(super) fn first_mut(&mut self) -> &mut Shard {
         // SAFETY: V3.
@@ -358,7 +355,6 @@ impl Evictor<'_> {
         unsafe { self.shard_of(run).as_ref() }
     }
 
-    /// The shard of a run.
     #[inline]
     pub(super) fn of_mut(&mut self, run: Ref<'_, Run>) -> &mut Shard {
         // SAFETY: V3.
@@ -384,14 +380,12 @@ impl Evictor<'_> {
         self.rest.iter().map(|shard| unsafe { shard.as_ref() })
     }
 
-    /// Looks at each locked shard.
     #[inline]
     pub(in crate::cache) fn each(&self, look: impl Fn(&Shard)) {
         look(self.first());
         self.others().for_each(look);
     }
 
-    /// Changes each locked shard.
     #[inline]
     pub(super) fn each_mut(&mut self, change: impl Fn(&mut Shard)) {
         change(self.first_mut());
@@ -399,9 +393,8 @@ impl Evictor<'_> {
         self.rest.iter_mut().for_each(|shard| change(unsafe { shard.as_mut() }));
     }
 
-    /// The locked shards.
     pub(super) fn shards_mut(&mut self) -> impl Iterator<Item = &mut Shard> {
-        // SAFETY: V3: no two of them are one.
+        // SAFETY: V3: the pointers are to different shards.
         let first = unsafe { self.first.as_mut() };
         // SAFETY: V3.
         std::iter::once(first).chain(self.rest.iter_mut().map(|shard| unsafe { shard.as_mut() }))
@@ -413,7 +406,6 @@ impl Evictor<'_> {
         number(&self.first().totals) + self.others().map(|shard| number(&shard.totals)).sum::<usize>()
     }
 
-    /// The totals of all locked shards.
     pub(in crate::cache) fn totals_of_all(&self) -> Totals {
         self.shards().fold(Totals::default(), |sum, shard| sum.plus(shard.totals))
     }
@@ -426,7 +418,7 @@ impl Evictor<'_> {
 }
 
 impl Drop for Evictor<'_> {
-    /// Gives the first lock up last, as [`unlock_fairly`](Evictor::unlock_fairly) does.
+    /// Releases the first lock last, as [`unlock_fairly`](Evictor::unlock_fairly) does.
     fn drop(&mut self) {
         if !self.locks.rest.is_empty() {
             self.locks.rest.clear();

@@ -15,8 +15,8 @@ use {
 /// The most blocks that one step frees.
 const SLICE: usize = 128;
 
-/// With a time to idle the thread looks at intervals of an eighth of that time, within these
-/// bounds.
+/// With times to idle the thread looks at intervals of an eighth of the shortest in force, within
+/// these bounds.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
