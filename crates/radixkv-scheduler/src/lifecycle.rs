@@ -69,7 +69,7 @@ pub struct Scheduler {
     pub(super) pick: Pick,
     /// Block copies that the next step makes.
     pub(super) copies: Copies,
-    /// Whether a sequence was preempted for lack of blocks and none was removed since. A request
+    /// Whether a sequence was preempted for lack of blocks and none has ended since. A request
     /// admitted now would be preempted next.
     pub(super) crowded: bool,
     /// Aborted requests that have left this scheduler and are not listed by a step yet.

@@ -258,8 +258,9 @@ impl Scheduler {
             let over_quota = matches!(refused, ReserveError::OverQuota { .. });
             let may_go = |sequence: &Sequence| !over_quota || sequence.ticket.namespace == namespace;
             let last = self.running.iter().rposition(|sequence| !sequence.is_full() && may_go(sequence));
+            let crowded = self.crowded || !over_quota;
             self.preempt_at(last.expect("at least this one is not full"));
-            self.crowded |= !over_quota;
+            self.crowded = crowded;
         }
     }
 

@@ -128,3 +128,20 @@ fn what_a_quota_can_never_allow_is_refused_and_what_waits_for_one_can_be_aborted
     drop(scheduler);
     world.rest();
 }
+
+/// In one step a sequence is preempted for lack of blocks, then a larger one for its quota, whose
+/// blocks would be enough for the first one.
+#[test]
+fn a_preemption_for_a_quota_admits_nobody_after_one_for_lack_of_blocks() {
+    let world = World::new(4, 6);
+    let tenant = limited(&world, "tenant", 4);
+    let (first, second) = (submit(&world, &world.space, 1, 4, 4), submit(&world, &tenant, 2, 4, 4));
+    let (large, last) = (submit(&world, &tenant, 3, 12, 4), submit(&world, &world.space, 4, 4, 4));
+    let (mut scheduler, mut done) = (world.scheduler(4, 64), Vec::new());
+    assert_eq!(step(&world, &mut scheduler, &mut done), [first, second, large, last]);
+    assert_eq!(step(&world, &mut scheduler, &mut done), [first, second]);
+    done.extend(world.finish_all(&mut scheduler).into_values());
+    assert_eq!(done.len(), 4);
+    drop(scheduler);
+    world.rest();
+}
