@@ -18,7 +18,7 @@ models() {
     step "models, 4 preemptions, $loom s each" env LOOM_MAX_PREEMPTIONS=4 LOOM_MAX_DURATION="$loom" bash ci/loom.sh
     step "models, all preemptions, $deep s each" env RADIXKV_UNBOUNDED=1 LOOM_MAX_DURATION="$deep" bash ci/loom.sh
     step "$schedules random and PCT schedules" env SHUTTLE_ITERS="$schedules" bash ci/shuttle.sh
-    step 'seeded bugs' bash ci/seeded_bugs.sh
+    step 'seeded bugs' python3 loom_tests/seeded_bugs.py
     step 'kernels' bash kernels/check.sh
 }
 

@@ -31,7 +31,7 @@ first() {
 }
 
 second() {
-    step 'seeded bugs' bash ci/seeded_bugs.sh --part "$part"
+    step 'seeded bugs' python3 loom_tests/seeded_bugs.py --part "$part"
     step 'other models' env "${bounds[@]}" bash ci/loom.sh "$others"
 }
 
