@@ -23,7 +23,7 @@ models() {
 }
 
 machine() {
-    step 'peers' bash ci/peers.sh
+    step 'peers' bash benches/peers/check.sh
     step 'events, pyzmq' bash crates/radixkv-events/peers/run.sh
     step 'tiers: lints' cargo clippy --locked -p radixkv-tiers --all-features --all-targets -- -D warnings
     step 'tiers: Redis, object stores' cargo test --locked -p radixkv-tiers --all-features
@@ -63,7 +63,7 @@ machine() {
     step "$histories histories of pool and tree each" bash ci/histories.sh "$histories"
     step "address sanitizer, $stress s" bash ci/asan.sh "$stress"
     step "thread sanitizer, $stress s" bash ci/tsan.sh "$stress"
-    step "fuzzing, $fuzz s a target" bash ci/fuzz.sh "$fuzz"
+    step "fuzzing, $fuzz s a target" bash fuzz/run.sh "$fuzz"
     step 'tests with each feature alone' bash ci/features.sh tests
     if command -v cargo-deny >/dev/null; then step 'licences and bans' cargo deny check bans licenses sources; fi
 }

@@ -26,8 +26,8 @@ first() {
     step schedules bash ci/shuttle.sh
     step stress bash ci/asan.sh
     step region bash ci/region.sh
-    step instructions bash ci/instructions.sh
-    step 'far lines' bash ci/lines.sh
+    step instructions bash benches/instructions/count.sh
+    step 'far lines' bash benches/instructions/lines.sh
 }
 
 second() {
