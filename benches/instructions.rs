@@ -1,8 +1,8 @@
 //! Makes a given number of calls of one operation, under a tool that counts instructions.
-//! `ci/instructions.sh` compares the counts with `benches/instructions/ceilings.txt`.
+//! `benches/instructions/count.sh` compares the counts with `benches/instructions/ceilings.txt`.
 //!
 //! `instructions` prints the names of the operations; `instructions NAME CALLS` makes that many
-//! calls of one. `instructions lines` is for `ci/lines.sh`.
+//! calls of one. `instructions lines` is for `benches/instructions/lines.sh`.
 
 #[allow(dead_code)]
 mod common;

@@ -33,21 +33,21 @@ check 'unsafe code is in the files of docs/unsafe.md (< in the sources, > in doc
 check 'unsafe is only in files that allow it (> in others)' diff /dev/null <(comm -23 <(echo "$unsafe") <(echo "$allowed"))
 
 # Every edge has a seeded bug that weakens it, or a reason why nothing needs it; docs/proofs.md shows which.
-edges=$(python3 ci/seeded_bugs.py --edges)
+edges=$(python3 loom_tests/seeded_bugs.py --edges)
 shown=$(sed -n '/^<!-- edges -->$/,/^<!-- \/edges -->$/p' docs/proofs.md | grep '^|' || true)
 named=$(grep -rhoE '^//! \| E[0-9]+ \|' src | grep -oE 'E[0-9]+' | sort -u)
 proven=$(grep -oE '^\| E[0-9]+' <<<"$edges" | grep -oE 'E[0-9]+' | sort -u)
-check 'docs/proofs.md shows the weakenings of ci/seeded_bugs.py (< shown, > python3 ci/seeded_bugs.py --edges)' \
+check 'docs/proofs.md shows the weakenings of loom_tests/seeded_bugs.py (< shown, > python3 loom_tests/seeded_bugs.py --edges)' \
     diff <(echo "$shown") <(echo "$edges")
 check 'every edge is weakened by a seeded bug, or is margin (> others)' \
     diff /dev/null <(comm -23 <(echo "$named") <(echo "$proven"))
-for bugs in ci crates/radixkv-region crates/radixkv-host; do
+for bugs in loom_tests crates/radixkv-region crates/radixkv-host; do
     check "every seeded bug of $bugs has the text that it replaces" python3 "$bugs/seeded_bugs.py" --texts
 done
 
 # Mutation testing names files and models that exist, and leaves out no file with orderings.
 for script in mutants mutate-orderings; do
-    check "ci/$script.py names files and models that exist" python3 "ci/$script.py" --files
+    check "loom_tests/$script.py names files and models that exist" python3 "loom_tests/$script.py" --files
 done
 
 # The README's first command builds the cache and its command, and neither the example engine nor ZeroMQ.

@@ -18,12 +18,12 @@ models() {
     step "models, 4 preemptions, $loom s each" env LOOM_MAX_PREEMPTIONS=4 LOOM_MAX_DURATION="$loom" bash ci/loom.sh
     step "models, all preemptions, $deep s each" env RADIXKV_UNBOUNDED=1 LOOM_MAX_DURATION="$deep" bash ci/loom.sh
     step "$schedules random and PCT schedules" env SHUTTLE_ITERS="$schedules" bash ci/shuttle.sh
-    step 'seeded bugs' bash ci/seeded_bugs.sh
-    step 'kernels' bash ci/kernels.sh
+    step 'seeded bugs' python3 loom_tests/seeded_bugs.py
+    step 'kernels' bash kernels/check.sh
 }
 
 machine() {
-    step 'peers' bash ci/peers.sh
+    step 'peers' bash benches/peers/check.sh
     step 'events, pyzmq' bash crates/radixkv-events/peers/run.sh
     step 'tiers: lints' cargo clippy --locked -p radixkv-tiers --all-features --all-targets -- -D warnings
     step 'tiers: Redis, object stores' cargo test --locked -p radixkv-tiers --all-features
@@ -63,7 +63,7 @@ machine() {
     step "$histories histories of pool and tree each" bash ci/histories.sh "$histories"
     step "address sanitizer, $stress s" bash ci/asan.sh "$stress"
     step "thread sanitizer, $stress s" bash ci/tsan.sh "$stress"
-    step "fuzzing, $fuzz s a target" bash ci/fuzz.sh "$fuzz"
+    step "fuzzing, $fuzz s a target" bash fuzz/run.sh "$fuzz"
     step 'tests with each feature alone' bash ci/features.sh tests
     if command -v cargo-deny >/dev/null; then step 'licences and bans' cargo deny check bans licenses sources; fi
 }

@@ -26,12 +26,12 @@ first() {
     step schedules bash ci/shuttle.sh
     step stress bash ci/asan.sh
     step region bash ci/region.sh
-    step instructions bash ci/instructions.sh
-    step 'far lines' bash ci/lines.sh
+    step instructions bash benches/instructions/count.sh
+    step 'far lines' bash benches/instructions/lines.sh
 }
 
 second() {
-    step 'seeded bugs' bash ci/seeded_bugs.sh --part "$part"
+    step 'seeded bugs' python3 loom_tests/seeded_bugs.py --part "$part"
     step 'other models' env "${bounds[@]}" bash ci/loom.sh "$others"
 }
 

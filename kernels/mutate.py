@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import sys
 
-sys.path.insert(0, str(pathlib.Path(__file__).parent.parent / "ci"))
+sys.path.insert(0, str(pathlib.Path(__file__).parent.parent / "loom_tests"))
 from scratch import Tree
 
 HERE = pathlib.Path(__file__).parent

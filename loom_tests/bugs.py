@@ -1,6 +1,6 @@
 """The seeded bugs of the core and of the scheduler, and the model that must find each; what they weaken; what nothing weakens, and why.
 
-`ci/seeded_bugs.py` puts each into a scratch copy. Where the text that a bug replaces is no longer present the run fails, so the table
+`seeded_bugs.py` puts each into a scratch copy. Where the text that a bug replaces is no longer present the run fails, so the table
 follows the code.
 """
 

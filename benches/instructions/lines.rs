@@ -5,11 +5,11 @@
 //! it while another one has a copy. The counts depend neither on the load nor on the machine: the
 //! cache is built with a stripe for each session.
 //!
-//! `ci/lines.sh` runs `lines KIND`, traced, and `lines count`, which reads the trace. The kinds are
-//! `one`, with one shard; `shards`, with a shard and a thread for each session; and `shared`, the
-//! same with prompts whose first half is common. It prints the average number of `far` lines per
-//! turn, how many of those are `written`, and the number of `hot` lines, which more than half of all
-//! turns fetch.
+//! `lines.sh` beside this file runs `lines KIND`, traced, and `lines count`, which reads the trace.
+//! The kinds are `one`, with one shard; `shards`, with a shard and a thread for each session; and
+//! `shared`, the same with prompts whose first half is common. It prints the average number of
+//! `far` lines per turn, how many of those are `written`, and the number of `hot` lines, which more
+//! than half of all turns fetch.
 
 use std::{
     collections::{HashMap, HashSet},

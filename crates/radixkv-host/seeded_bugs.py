@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
 """Seeded bugs of the host tier, and the model or test that must find each. `seeded_bugs.py [WORDS]`: only bugs whose name has them.
 
-As `ci/seeded_bugs.py` does for the core: exact text is replaced in a scratch copy (`target/seeded-host`), and only what is named for the
-bug runs. `--texts` checks that each text stands in the sources, once.
+As `loom_tests/seeded_bugs.py` does for the core: exact text is replaced in a scratch copy
+(`target/seeded-host`), and only what is named for the bug runs. `--texts` checks that each text is in
+the sources, once.
 """
 
 import os
 import sys
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../ci"))
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../loom_tests"))
 import seeded
 
 HERE = "crates/radixkv-host/src"

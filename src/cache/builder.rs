@@ -150,7 +150,8 @@ impl std::error::Error for BuildError {}
 const HOT_POINTS: usize = if cfg!(radixkv_loom) { 0 } else { model_size(63, 1) };
 
 /// Number of stripes of a hot point: one for each core. Two in models, which make many caches and
-/// would otherwise query the system each time; 16 where `ci/lines.sh` counts for 16 cores.
+/// would otherwise query the system each time; 16 where `benches/instructions/lines.sh` counts for
+/// 16 cores.
 fn stripes() -> usize {
     match if cfg!(radixkv_lines) { 16 } else { model_size(0, 2) } {
         0 => thread::available_parallelism().map_or(1, NonZeroUsize::get),

@@ -1,19 +1,17 @@
 #!/usr/bin/env python3
 """The seeded bugs, and for each the model that must find it. `--edges` prints what weakens each edge of docs/proofs.md;
-`--texts` checks that every text that a bug replaces is in the sources, once. `--part K/N` runs one of so many parts of them.
+`--texts` checks that every text that a bug replaces is in the sources, once. `--part K/N` runs one of so many parts of them;
+other arguments are a phrase: only bugs whose name or model contains it literally run.
 
 A bug is one or more replacements of exact text; where the text is no longer present the run fails, so the table follows
 the code. Each is put into a scratch copy (`target/seeded`), and only the model that is named for it runs.
 """
 
-import os
 import sys
 
 import seeded
-from scratch import ROOT, Tree
-
-sys.path.insert(0, os.path.join(ROOT, "loom_tests"))
 from bugs import BUGS, MARGINS
+from scratch import Tree
 
 # Seconds that a model may take to find its bug.
 CAP = 240

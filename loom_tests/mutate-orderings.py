@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Weakens one memory ordering at a time and lists what no model minds.
 
-    ci/mutate-orderings.py --files               fails if the list of files is not that of the files with orderings
-    ci/mutate-orderings.py [FILE[:LINE]...]      e.g. src/tree/word.rs, or from a line on; all protocol files if none is named
+    mutate-orderings.py --files               fails if the list of files is not that of the files with orderings
+    mutate-orderings.py [FILE[:LINE]...]      e.g. src/tree/word.rs, or from a line on; all protocol files if none is named
 
 A survivor is either too strong, or needs a comment that says why it stays: loom has no load buffering, so a Release that
 only keeps a load above it is out of its reach.

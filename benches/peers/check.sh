@@ -2,7 +2,7 @@
 # The table of peers: builds, is free of warnings, every contender answers, and a tenth of it is measured, as is what the
 # cache must show.
 set -euo pipefail
-cd "$(dirname "$0")/../benches/peers"
+cd "$(dirname "$0")"
 
 cargo fmt -- --check
 cargo clippy --locked --release --all-targets -- -D warnings

@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# Everything that needs a GPU, in under eight minutes, with the binaries that `ci/gpu.sh pack` built
-# before; nothing is compiled on that machine except what Triton compiles for itself.
+# Everything that needs a GPU, in under eight minutes, with the binaries that `kernels/gpu.sh pack`
+# built before; nothing is compiled on that machine except what Triton compiles for itself.
 #
-#   ci/gpu.sh pack     builds the kit, target/gpu-kit: the test and the bench of radixkv-cuda
-#   ci/gpu.sh          environment, load table, self-test, tests, sanitizers on small shapes, the bench, others on the same shapes
+#   kernels/gpu.sh pack     builds the kit, target/gpu-kit: the test and the bench of radixkv-cuda
+#   kernels/gpu.sh          environment, load table, self-test, tests, sanitizers on small shapes, the
+#                           bench, others on the same shapes
 #
 # git ignores the kit: copy it to the same path of a checkout on the other machine. That needs a C
 # library as new as this one's and NVIDIA's driver, Python 3 for the load table, PyTorch and Triton for
@@ -92,7 +93,7 @@ if has "$kit/tests-gpu" tests; then
     step 20 'self-test' "$kit/tests-gpu" selftest
     step 90 'tests' "$kit/tests-gpu" --test-threads=1
 else
-    failed+=('tests: not built, run ci/gpu.sh pack first')
+    failed+=('tests: not built, run kernels/gpu.sh pack first')
 fi
 if has "$kit/bench-gpu" bench; then
     step 150 'bench' "${keep[@]}" "$out/bench.txt" "$kit/bench-gpu"
@@ -100,7 +101,7 @@ if has "$kit/bench-gpu" bench; then
         for tool in memcheck racecheck initcheck; do sanitize $tool; done
     fi
 else
-    failed+=('bench: not built, run ci/gpu.sh pack first')
+    failed+=('bench: not built, run kernels/gpu.sh pack first')
 fi
 if has python3 others; then step 90 'others' "${keep[@]}" "$out/others.txt" python3 kernels/bench/others.py; fi
 

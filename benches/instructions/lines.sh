@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Cache lines that a turnover of blocks fetches from other cores, counted in a trace of valgrind's: benches/instructions/lines.rs
-# explains it. Fails if there are more than benches/instructions/lines.txt says.
+# Cache lines that a turnover of blocks fetches from other cores, counted in a trace of valgrind's:
+# lines.rs explains it. Fails if there are more than lines.txt says.
 #
-#     ci/lines.sh [--write]      --write writes the table anew: 3 % and half a line above what was counted
+#   lines.sh [--write]   --write writes the table again: 3 % and half a line above what was counted
 set -euo pipefail
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")/../.."
 table=benches/instructions/lines.txt
 
 if ! command -v valgrind >/dev/null || [ "$(uname -m)" != x86_64 ]; then
@@ -23,7 +23,7 @@ counted=$(for kind in one shards shared; do
 done)
 if [ "${1:-}" = --write ]; then
     {
-        echo '# Of a turnover by one of 16 sessions: the most that may be counted, and what was. Written by `ci/lines.sh --write`.'
+        echo '# Of a turnover by one of 16 sessions: the most that may be counted, and what was. Written by `lines.sh --write`.'
         awk '{ printf "%-14s %6.1f %6.1f\n", $1, $2 * 1.03 + 0.5, $2 }' <<<"$counted"
     } >"$table"
     cat "$table"

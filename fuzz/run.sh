@@ -2,7 +2,7 @@
 # Runs every fuzz target for SECONDS each (default 20; nightly 600) on the stable compiler, without cargo-fuzz.
 # Fails on a finding, whose input lies in fuzz/artifacts/<target> then.
 #
-#   ci/fuzz.sh [SECONDS] [TARGET...]
+#   fuzz/run.sh [SECONDS] [TARGET...]
 #
 # SANITIZER=address adds AddressSanitizer. Keep what a fixed finding needed: copy it to fuzz/corpus/<target>.
 set -euo pipefail

@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
 """Mutation testing of the protocol files: cargo-mutants says what to change, the tests and the models judge.
 
-    ci/mutants.py [FILE...]      e.g. src/tree/map.rs; all protocol files if none is named
-    ci/mutants.py --files        fails if a file or a model that it names is not there
+    mutants.py [FILE...]      e.g. src/tree/map.rs; all protocol files if none is named
+    mutants.py --files        fails if a file or a model that it names is not there
 
 EVERY=n takes every n-th mutant of each file, beginning with number FROM (0): a sample, or one of n shares.
 
 Each mutant is put into a scratch copy (`target/mutants`). Unit tests, scenarios and the comparison with the reference
 run first; what they let pass meets the models of its file, ten seconds each. A mutant that does not end is caught.
 
-What nothing catches must stand in ci/mutants.txt, with the reason; the run fails otherwise.
+What nothing catches must stand in loom_tests/mutants.txt, with the reason; the run fails otherwise.
 """
 
 import json
@@ -71,7 +71,7 @@ MORE_SUITES = by_file({
 })
 # Seconds after which a suite or a file of models is endless. The longest takes a tenth of that.
 SUITE_CAP, MODEL_CAP = 20, 300
-KNOWN = os.path.join(ROOT, "ci", "mutants.txt")
+KNOWN = os.path.join(ROOT, "loom_tests", "mutants.txt")
 
 
 def package_of(path):
@@ -161,7 +161,7 @@ def main():
     viable = caught + total["missed"]
     print(f"{caught} of {viable} caught, {100 * caught / max(viable, 1):.1f} %, in {time.time() - began:.0f} s")
     if surprises:
-        sys.exit("missed, and not in ci/mutants.txt:\n" + "\n".join(surprises))
+        sys.exit("missed, and not in loom_tests/mutants.txt:\n" + "\n".join(surprises))
 
 
 if __name__ == "__main__":

@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
-# Instructions of the cache's operations, counted by valgrind, against the ceilings of benches/instructions/ceilings.txt.
-# They do not depend on how busy the machine is; they do on the compiler, the C library and the kernels of the processor.
+# Instructions of the cache's operations, counted by valgrind, against the ceilings of
+# ceilings.txt. They do not depend on the load of the machine; they do on the compiler, the C
+# library and the kernels of the processor.
 #
-#     ci/instructions.sh [NAME...]      fails if an operation exceeds its ceiling; all operations if none is named
-#     ci/instructions.sh --write        measures all of them and writes the table again: 3 % above what was measured
+#   count.sh [NAME...]   fails if an operation exceeds its ceiling; all operations if none is named
+#   count.sh --write     measures all and writes the table again: 3 % above what was measured
 set -euo pipefail
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")/../.."
 table=benches/instructions/ceilings.txt
 
 if ! command -v valgrind >/dev/null || [ "$(uname -m)" != x86_64 ] || ! grep -qw avx2 /proc/cpuinfo; then
@@ -40,7 +41,7 @@ names=$("$out/count")
 if [ "${1:-}" = --write ]; then
     each $names >"$out/counted"
     {
-        echo '# Instructions of one call: the most that may be counted, and what was. Written by `ci/instructions.sh --write`'
+        echo '# Instructions of one call: the most that may be counted, and what was. Written by `count.sh --write`'
         echo "# with $(rustc --version | cut -d' ' -f1,2), $(ldd --version | sed -nE '1s/.* ([0-9.]+)$/C library \1/p'), AVX2."
         awk '{ printf "%-20s %8d %8d\n", $1, int($2 * 103 / 100), $2 }' "$out/counted"
     } | tee "$table"
