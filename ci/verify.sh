@@ -23,9 +23,7 @@ part=$((16#$(git rev-parse --short=7 HEAD 2>/dev/null || echo 0) % 8))/8
 
 first() {
     step 'long models' env "${bounds[@]}" bash ci/loom.sh "$long"
-    step schedules bash ci/shuttle.sh
     step stress bash ci/asan.sh
-    step region bash ci/region.sh
     step instructions bash benches/instructions/count.sh
     step 'far lines' bash benches/instructions/lines.sh
 }
@@ -33,6 +31,8 @@ first() {
 second() {
     step 'seeded bugs' python3 loom_tests/seeded_bugs.py --part "$part"
     step 'other models' env "${bounds[@]}" bash ci/loom.sh "$others"
+    step schedules bash ci/shuttle.sh
+    step region bash ci/region.sh
 }
 
 lanes first second
