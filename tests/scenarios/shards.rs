@@ -100,3 +100,21 @@ fn a_settled_cache_of_several_shards_counts_the_blocks_of_every_namespace() {
     let cached: usize = spaces.iter().map(|space| space.stats().cached_blocks).sum();
     assert_eq!(cached, cache.stats().evictable_blocks);
 }
+
+/// Times of which eight do not fit into 64 bits.
+#[test]
+fn shards_evict_at_any_time_of_a_logical_clock() {
+    let cache = PrefixCache::builder(2, 8).shards(2).clock(Clock::Logical).build().expect("valid");
+    let space = cache.default_namespace();
+    let sessions = [cache.session(), cache.session()];
+    for (number, time) in (0..64).zip([0, 1, u64::MAX / 2, u64::MAX / 2 + 7, u64::MAX - 1, u64::MAX].iter().cycle()) {
+        cache.set_time(*time);
+        let (session, prompt) = (&sessions[number as usize % 2], [number, 1]);
+        let hit = session.match_prefix(&space, &prompt);
+        let block = session.reserve(1).expect("nothing is leased");
+        drop(session.insert(hit.lease(), &prompt, block).expect("nothing is cleared"));
+    }
+    cache.settle();
+    assert_eq!(cache.validate(), Ok(()));
+    assert_eq!(cache.stats().evictable_blocks, 8);
+}

@@ -187,7 +187,7 @@ impl Evictor<'_> {
     /// read the table.
     fn note_head(&mut self, heads: &Heads, resources: Resources<'_>) {
         let first = self.first_use(resources);
-        if first.abs_diff(self.noted_head) > NOTED * self.pace {
+        if first.abs_diff(self.noted_head) > self.pace.saturating_mul(NOTED) {
             self.noted_head = first;
             heads.note(self.id, first);
         }
@@ -196,7 +196,7 @@ impl Evictor<'_> {
     /// The shard whose first candidate is oldest, if that precedes this shard's ([`OLDER`]).
     fn older_shard(&self, heads: &Heads, resources: Resources<'_>) -> Option<ShardId> {
         let (oldest, last) = heads.oldest();
-        let is_older = last < self.first_use(resources).saturating_sub(OLDER * self.pace);
+        let is_older = last < self.first_use(resources).saturating_sub(self.pace.saturating_mul(OLDER));
         (oldest != self.id && is_older).then_some(oldest)
     }
 
@@ -258,7 +258,7 @@ impl Evictor<'_> {
     /// Counts a victim in `Shard::pace`.
     fn keep_pace(&mut self, victim: Ref<'_, Point>) {
         let last = victim.statistics.last();
-        self.pace = (7 * self.pace + last.saturating_sub(self.last_victim)) / 8;
+        self.pace = self.pace - self.pace / 8 + last.saturating_sub(self.last_victim) / 8;
         self.last_victim = last;
     }
 
