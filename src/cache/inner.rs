@@ -338,7 +338,7 @@ impl Inner {
         evictor.return_freed(resources);
         evictor.publish_due(resources);
         if self.shards.get() > 1 {
-            evictor.note_heads(&self.heads, resources);
+            evictor.note_heads(&self.heads, self.time.now(), resources);
         }
         self.publish_gauges(&evictor);
         let has_released = std::mem::take(&mut evictor.common.has_released);

@@ -91,7 +91,7 @@ fn each_pool_has_its_own_way_in() {
 
 // Holds: EP5.
 #[test]
-#[should_panic(expected = "the cache's own")]
+#[should_panic(expected = "the cache owns its pool")]
 fn blocks_of_the_caches_own_stay_with_it() {
     let bench = Bench::new(4, 8);
     bench.session.reserve(1).expect("free blocks").into_blocks();

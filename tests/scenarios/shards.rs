@@ -1,8 +1,9 @@
 //! A cache whose evictor has several shards.
 
 use std::thread;
+use std::time::Duration;
 
-use radixkv::{Clock, PrefixCache, Session};
+use radixkv::{Clock, Namespace, PrefixCache, Quota, Session};
 
 /// Threads, each with a session and a shard of its own.
 const THREADS: u32 = 4;
@@ -117,4 +118,132 @@ fn shards_evict_at_any_time_of_a_logical_clock() {
     cache.settle();
     assert_eq!(cache.validate(), Ok(()));
     assert_eq!(cache.stats().evictable_blocks, 8);
+}
+
+/// Inserts a prompt that is not cached.
+fn put(session: &Session, space: &Namespace, prompt: &[u32]) {
+    let miss = session.match_prefix(space, prompt);
+    let blocks = session.reserve(prompt.len() / 2).expect("little is leased");
+    drop(session.insert(miss.lease(), prompt, blocks).expect("nothing is cleared"));
+}
+
+/// It was asked for and is still in the queue when the shard first evicts.
+#[test]
+fn a_retention_ends_in_the_next_reservation_that_evicts_from_one_shard() {
+    let cache = PrefixCache::builder(2, 8).shards(2).clock(Clock::Logical).build().expect("valid");
+    let (session, space) = (cache.session(), cache.default_namespace());
+    put(&session, &space, &[0, 0]);
+    let hit = session.match_prefix(&space, &[0, 0]);
+    session.retain(hit.lease(), Duration::from_nanos(10)).expect("it is cached");
+    drop(hit);
+    cache.set_time(1000);
+    (1..100).for_each(|number| put(&session, &space, &[number, number]));
+    assert_eq!(session.peek(&space, &[0, 0]), 0, "its deadline has passed, and it is the oldest");
+}
+
+/// Somebody reads the statistics while requests run.
+#[test]
+fn prefixes_that_were_leased_during_a_look_at_the_statistics_are_evicted_in_order() {
+    let cache = PrefixCache::builder(2, 100).shards(2).clock(Clock::Logical).build().expect("valid");
+    let (session, space) = (cache.session(), cache.default_namespace());
+    let start = |number: u32| {
+        cache.set_time(number.into());
+        let (prompt, block) = ([number, number], session.reserve(1).expect("few are leased"));
+        let miss = session.match_prefix(&space, &prompt);
+        session.insert(miss.lease(), &prompt, block).expect("nothing is cleared").lease
+    };
+    let running: Vec<_> = (0..10).map(start).collect();
+    (10..100).for_each(|number| drop(start(number)));
+    assert_eq!(cache.stats().free_blocks, 0);
+    drop(running);
+    (100..150).for_each(|number| drop(start(number)));
+    let left: Vec<_> = (0..10).filter(|number| session.peek(&space, &[*number, *number]) > 0).collect();
+    assert_eq!(left, [0; 0], "they are the oldest, and idle");
+}
+
+/// A third shard has no candidate and a new point at each look.
+#[test]
+fn a_shard_without_candidates_does_not_hide_an_idle_one() {
+    const SYSTEM: u32 = 1_000_000;
+    let cache = PrefixCache::builder(2, 550).shards(3).clock(Clock::Logical).build().expect("valid");
+    let space = cache.default_namespace();
+    let (idle, holder, active) = (cache.session(), cache.session(), cache.session());
+    let system: Vec<u32> = (SYSTEM..SYSTEM + 300).collect();
+    let miss = holder.match_prefix(&space, &system);
+    let blocks = holder.reserve(150).expect("all are free");
+    let held = holder.insert(miss.lease(), &system, blocks).expect("nothing is cleared").lease;
+    drop(miss);
+    // Both sessions fill the rest, then evict in turn.
+    for number in 0..500 {
+        if number == 400 {
+            cache.settle();
+        }
+        cache.set_time(u64::from(number) + 2);
+        put(if number % 2 == 0 { &idle } else { &active }, &space, &[number, number]);
+    }
+    for turn in 1..=100 {
+        cache.set_time(u64::from(turn) + 502);
+        // Ends at a point that is new.
+        drop(active.match_prefix(&space, &system[..2 * turn as usize]));
+        put(&active, &space, &[500 + turn, 500 + turn]);
+    }
+    // Of the hundred oldest, every second one was of the idle session.
+    let kept = (100..200).step_by(2).filter(|number| active.peek(&space, &[*number, *number]) > 0).count();
+    assert!(kept < 20, "{kept} of 50 are left");
+    drop(held);
+}
+
+/// One of a hundred prompts is inserted by another session.
+#[test]
+fn a_session_that_inserts_rarely_keeps_its_prompts_as_long_as_others() {
+    let cache = PrefixCache::builder(2, 400).shards(2).clock(Clock::Logical).build().expect("valid");
+    let (space, busy, rare) = (cache.default_namespace(), cache.session(), cache.session());
+    for time in 1..=4050_u32 {
+        cache.set_time(time.into());
+        put(if time % 100 == 0 { &rare } else { &busy }, &space, &[time, time]);
+    }
+    // With one shard, what was used at 3651 or later is cached.
+    let kept = [3800, 3900, 4000].map(|time| busy.peek(&space, &[time, time]));
+    assert_eq!(kept, [2; 3]);
+}
+
+/// A long-idle shard is emptied; another one has a queued prefix that is still older.
+#[test]
+fn a_thread_visits_other_shards_while_it_evicts_from_an_idle_one() {
+    let cache = PrefixCache::builder(2, 602).shards(3).clock(Clock::Logical).build().expect("valid");
+    let space = cache.default_namespace();
+    let (idle, quiet, active) = (cache.session(), cache.session(), cache.session());
+    for time in 2..602_u32 {
+        cache.set_time(time.into());
+        put(&idle, &space, &[time, time]);
+    }
+    cache.set_time(602);
+    put(&quiet, &space, &[602, 602]);
+    cache.settle();
+    // Queued in its shard, whose noted candidate is of time 602.
+    cache.set_time(1);
+    put(&quiet, &space, &[1, 1]);
+    for time in 603..1202_u32 {
+        cache.set_time(time.into());
+        put(&active, &space, &[time, time]);
+    }
+    assert_eq!(active.peek(&space, &[1, 1]), 0, "599 evictions are more than 128 for each shard");
+}
+
+/// Prompts of one moment, which a turn of one shard leaves to a turn of all.
+#[test]
+fn prompts_of_one_time_are_evicted_in_the_order_of_their_inserts() {
+    let cache = PrefixCache::builder(2, 20).shards(2).clock(Clock::Logical).build().expect("valid");
+    let (session, space, tenant) = (cache.session(), cache.default_namespace(), cache.namespace(&["tenant"]));
+    cache.set_time(5);
+    (0..10).for_each(|number| put(&session, &tenant, &[number, number]));
+    cache.set_time(1);
+    (0..10).for_each(|number| put(&session, &space, &[number, number]));
+    // From now on a turn of one shard defers the tenant's entries.
+    tenant.set_quota(Quota::default().pinned_blocks(20));
+    drop(session.reserve(1).expect("all are idle"));
+    assert_eq!(cache.evict(9), 9, "the rest of the older ones");
+    assert_eq!(cache.evict(1), 1);
+    let left: Vec<_> = (0..10).filter(|number| session.peek(&tenant, &[*number, *number]) > 0).collect();
+    assert_eq!(left, Vec::from_iter(1..10));
 }

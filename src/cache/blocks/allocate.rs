@@ -349,9 +349,10 @@ impl Inner {
         }
         let (mut shard, mut looks_around, mut visits) = (near.shard, true, self.shards.get());
         loop {
+            let now = self.time.now();
             let work = |evictor: &mut Evictor<'_>, resources: Resources<'_>| {
                 let heads = &self.heads;
-                evictor.serve_alone(EvictionRequest { blocks, wanted: n, looks_around, heads }, resources)
+                evictor.serve_alone(EvictionRequest { blocks, wanted: n, looks_around, now, heads }, resources)
             };
             match self.turn_of_one(near, shard, work) {
                 Alone::Served => return true,
@@ -374,9 +375,10 @@ impl Inner {
     /// [`STEP`] changes of all shards.
     #[cold]
     fn visit(&self, near: Near<'_>, shard: ShardId) {
-        let mut none = Vec::new();
+        let (mut none, now) = (Vec::new(), self.time.now());
         let work = |evictor: &mut Evictor<'_>, resources: Resources<'_>| {
-            let request = EvictionRequest { blocks: &mut none, wanted: 0, looks_around: false, heads: &self.heads };
+            let request =
+                EvictionRequest { blocks: &mut none, wanted: 0, looks_around: false, now, heads: &self.heads };
             evictor.serve_alone(request, resources)
         };
         if self.turn_of_one(near, shard, work) == Alone::NeedsAll {

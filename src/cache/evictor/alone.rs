@@ -28,7 +28,7 @@
 //!
 //! A shard evicts its own candidates in the policy's order. Every [`LOOKS_AROUND`]th turn compares
 //! the shard's first candidate with those of the others, and evicts from the shard that has the
-//! oldest if that is older by the time of [`OLDER`] victims. Then each turn compares, until none
+//! oldest if that is older by the time of eight victims. Then each turn compares, until none
 //! is older. Time is counted in victims because after a pause all ages are large.
 //!
 //! The comparison needs the first candidate of every shard. A shard with queued changes and no
@@ -54,11 +54,6 @@ const DEFERRED: usize = model_size(64, 1);
 const MOST_ENTRIES: usize = 1024;
 /// How many turns of a shard pass between two visits to other shards.
 const VISITS: u32 = model_size(128, 2) as u32;
-/// A first candidate of another shard precedes this shard's if it is older by more than this many
-/// times `Shard::pace`.
-const OLDER: u64 = 8;
-/// A first candidate is noted again when it has moved by more than this many times `Shard::pace`.
-const NOTED: u64 = 4;
 
 /// About when each shard's first candidate was last used: to choose the shard to evict from. Eight
 /// shards share a cache line, because all entries are read more often than one changes.
@@ -119,6 +114,8 @@ pub(in crate::cache) struct Request<'a> {
     pub(in crate::cache) wanted: usize,
     /// Whether to look for a shard with older candidates.
     pub(in crate::cache) looks_around: bool,
+    /// The stamp of a use at this moment.
+    pub(in crate::cache) now: u64,
     pub(in crate::cache) heads: &'a Heads,
 }
 
@@ -138,28 +135,34 @@ impl Evictor<'_> {
     /// Takes the blocks of a request from the pool, and evicts the missing ones from this shard.
     /// Evicts nothing unless its first candidates have enough.
     pub(in crate::cache) fn serve_alone(&mut self, request: Request<'_>, resources: Resources<'_>) -> Alone {
-        let Request { blocks, wanted, looks_around, heads } = request;
-        self.turns_alone = self.turns_alone.wrapping_add(1);
+        let Request { blocks, wanted, looks_around, now, heads } = request;
+        self.turns_alone = self.turns_alone.wrapping_add(u32::from(looks_around));
         if !self.may_work_alone(resources) {
             return Alone::NeedsAll;
         }
         self.take_in_alone(resources);
-        if self.deferred.len() >= DEFERRED || !self.backlog.is_empty() {
+        if self.needs_all || self.deferred.len() >= DEFERRED || !self.backlog.is_empty() {
             return Alone::NeedsAll;
         }
+        let visited =
+            (looks_around && self.turns_alone % VISITS == 0).then(|| heads.after(self.id, self.turns_alone / VISITS));
         if looks_around && (self.turns_alone % LOOKS_AROUND == 0 || self.is_young) {
-            self.note_head(heads, resources);
+            self.note_head(heads, now, resources);
             if let Some(unknown) = heads.unknown(resources.queues) {
+                self.is_young = true;
                 return Alone::Unknown(unknown);
             }
-            let older = self.older_shard(heads, resources);
+            let older = self.older_shard(heads, now, resources);
             self.is_young = older.is_some();
             if let Some(older) = older {
-                return Alone::Elsewhere(older);
+                return visited.map_or(Alone::Elsewhere(older), Alone::Unknown);
             }
         }
         let missing = wanted.saturating_sub(blocks.len() + self.free(resources));
         if missing > 0 && !self.first_can_free(missing, resources) {
+            // What other shards see must not send them here again.
+            self.noted_head = self.first_use(resources);
+            heads.note(self.id, self.noted_head);
             return Alone::NeedsAll;
         }
         while !self.serve(wanted - blocks.len(), blocks, resources) {
@@ -168,36 +171,39 @@ impl Evictor<'_> {
                 return Alone::NeedsAll;
             }
         }
-        self.note_head(heads, resources);
-        if looks_around && self.turns_alone % VISITS == 0 {
-            return Alone::Visits(heads.after(self.id, self.turns_alone / VISITS));
-        }
-        Alone::Served
+        self.note_head(heads, now, resources);
+        visited.map_or(Alone::Served, Alone::Visits)
     }
 
     /// Notes the first candidates of all shards.
-    pub(in crate::cache) fn note_heads(&mut self, heads: &Heads, resources: Resources<'_>) {
+    pub(in crate::cache) fn note_heads(&mut self, heads: &Heads, now: u64, resources: Resources<'_>) {
         for place in 0..self.len() {
             self.work_on(place);
-            self.note_head(heads, resources);
+            self.note_head(heads, now, resources);
         }
     }
 
-    /// Notes this shard's first candidate if it has moved far enough ([`NOTED`]): other threads
-    /// read the table.
-    fn note_head(&mut self, heads: &Heads, resources: Resources<'_>) {
+    /// Notes this shard's first candidate if it has moved by half of the margin: other threads read
+    /// the table.
+    fn note_head(&mut self, heads: &Heads, now: u64, resources: Resources<'_>) {
         let first = self.first_use(resources);
-        if first.abs_diff(self.noted_head) > self.pace.saturating_mul(NOTED) {
+        if first.abs_diff(self.noted_head) > self.margin(first, now) / 2 {
             self.noted_head = first;
             heads.note(self.id, first);
         }
     }
 
-    /// The shard whose first candidate is oldest, if that precedes this shard's ([`OLDER`]).
-    fn older_shard(&self, heads: &Heads, resources: Resources<'_>) -> Option<ShardId> {
-        let (oldest, last) = heads.oldest();
-        let is_older = last < self.first_use(resources).saturating_sub(self.pace.saturating_mul(OLDER));
-        (oldest != self.id && is_older).then_some(oldest)
+    /// The shard whose first candidate is oldest, if that precedes this shard's.
+    fn older_shard(&self, heads: &Heads, now: u64, resources: Resources<'_>) -> Option<ShardId> {
+        let ((oldest, last), first) = (heads.oldest(), self.first_use(resources));
+        (oldest != self.id && last < first.saturating_sub(self.margin(first, now))).then_some(oldest)
+    }
+
+    /// How much earlier than this shard's first candidate, last used at `first`, another shard's
+    /// must have been used to precede it.
+    fn margin(&self, first: u64, now: u64) -> u64 {
+        // A shard with few candidates would wait too long for eight victims.
+        self.span.min(now.saturating_sub(first) / 2)
     }
 
     /// When this shard's first candidate was last used.
@@ -225,6 +231,9 @@ impl Evictor<'_> {
                 self.look_into_backlog(resources);
                 self.take_out(point, resources);
             } else {
+                // An idle prefix waits for no lease, and a retention for no other turn.
+                let is_leased = point.word.load(WordRelaxed).leases() > 0;
+                self.needs_all |= !is_leased || point.marks.asked(resources.guard).is_some();
                 self.deferred.push(point.link());
             }
         }
@@ -255,11 +264,12 @@ impl Evictor<'_> {
         }
     }
 
-    /// Counts a victim in `Shard::pace`.
-    fn keep_pace(&mut self, victim: Ref<'_, Point>) {
+    /// Counts a victim in `Shard::span`.
+    fn count_victim(&mut self, victim: Ref<'_, Point>) {
         let last = victim.statistics.last();
-        self.pace = self.pace - self.pace / 8 + last.saturating_sub(self.last_victim) / 8;
-        self.last_victim = last;
+        let advance = last.saturating_sub(self.last_victim.unwrap_or(last));
+        self.span = (self.span - self.span / 8).saturating_add(advance);
+        self.last_victim = self.last_victim.max(Some(last));
     }
 
     /// Evicts from this shard's candidates until `want` blocks are freed; false if it has too few.
@@ -279,7 +289,7 @@ impl Evictor<'_> {
                 self.visit_again(resources);
             } else {
                 self.look_ahead(victim, resources);
-                self.keep_pace(victim);
+                self.count_victim(victim);
                 freed += self.evict_victim(victim, want - freed, EvictionReason::Capacity, resources);
                 self.take_in_alone(resources);
             }

@@ -269,7 +269,9 @@ impl Evictor<'_> {
         for place in 0..self.len() {
             self.work_on(place);
             let shard = self.at_mut(place);
-            shard.deferred.drain(..).for_each(|point| shard.backlog.take_over(point));
+            shard.needs_all = false;
+            // The first one last: the backlog gives the latest one first.
+            shard.deferred.drain(..).rev().for_each(|point| shard.backlog.take_over(point));
             self.keep_time(entries, resources);
             self.work_backlog_off(place, entries, &mut turns, resources);
             let shard = self.at_mut(place);

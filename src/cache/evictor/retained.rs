@@ -127,6 +127,7 @@ impl Evictor<'_> {
         if !self.has_all() {
             // Requested after the entry was checked: a turn of all takes it over.
             if point.marks.asked(resources.guard).is_some() {
+                self.needs_all = true;
                 self.defer(point);
             }
             return;

@@ -68,10 +68,13 @@ pub(in crate::cache) struct Shard {
     pub(super) turns_alone: u32,
     /// Whether the last look at the other shards found an older first candidate.
     pub(super) is_young: bool,
-    /// Moving average of the time between the last uses of successive victims.
-    pub(super) pace: u64,
-    /// When its last victim was last used.
-    pub(super) last_victim: u64,
+    /// The time between the last uses of about eight successive victims: eight times the moving
+    /// average of one.
+    pub(super) span: u64,
+    /// The latest last use of a victim so far.
+    pub(super) last_victim: Option<u64>,
+    /// Whether an entry waits for a turn of all that must come next.
+    pub(super) needs_all: bool,
     /// The shard's entry in `alone::Heads`.
     pub(super) noted_head: u64,
     pub(in crate::cache) sorting: Sorting,
@@ -180,8 +183,9 @@ impl Shard {
             turns_alone: 0,
             noted_head: u64::MAX,
             is_young: true,
-            pace: 0,
-            last_victim: u64::MAX,
+            span: 0,
+            last_victim: None,
+            needs_all: false,
         }
     }
 }
