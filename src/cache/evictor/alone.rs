@@ -203,7 +203,8 @@ impl Evictor<'_> {
     /// must have been used to precede it.
     fn margin(&self, first: u64, now: u64) -> u64 {
         // A shard with few candidates would wait too long for eight victims.
-        self.span.min(now.saturating_sub(first) / 2)
+        let age = now.saturating_sub(first);
+        self.span.min(age - age / 4)
     }
 
     /// When this shard's first candidate was last used.
@@ -267,9 +268,9 @@ impl Evictor<'_> {
     /// Counts a victim in `Shard::span`.
     fn count_victim(&mut self, victim: Ref<'_, Point>) {
         let last = victim.statistics.last();
-        let advance = last.saturating_sub(self.last_victim.unwrap_or(last));
+        let advance = if self.last_victim == 0 { 0 } else { last.saturating_sub(self.last_victim) };
         self.span = (self.span - self.span / 8).saturating_add(advance);
-        self.last_victim = self.last_victim.max(Some(last));
+        self.last_victim = self.last_victim.max(last);
     }
 
     /// Evicts from this shard's candidates until `want` blocks are freed; false if it has too few.

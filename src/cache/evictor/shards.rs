@@ -68,13 +68,13 @@ pub(in crate::cache) struct Shard {
     pub(super) turns_alone: u32,
     /// Whether the last look at the other shards found an older first candidate.
     pub(super) is_young: bool,
+    /// Whether an entry waits for a turn of all that must come next.
+    pub(super) needs_all: bool,
     /// The time between the last uses of about eight successive victims: eight times the moving
     /// average of one.
     pub(super) span: u64,
-    /// The latest last use of a victim so far.
-    pub(super) last_victim: Option<u64>,
-    /// Whether an entry waits for a turn of all that must come next.
-    pub(super) needs_all: bool,
+    /// The latest last use of a victim so far; 0 before the first one.
+    pub(super) last_victim: u64,
     /// The shard's entry in `alone::Heads`.
     pub(super) noted_head: u64,
     pub(in crate::cache) sorting: Sorting,
@@ -184,7 +184,7 @@ impl Shard {
             noted_head: u64::MAX,
             is_young: true,
             span: 0,
-            last_victim: None,
+            last_victim: 0,
             needs_all: false,
         }
     }
