@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# The public interface of the packages is what docs/api.txt lists. `ci/api.sh --write` lists it again.
-# Rustdoc's JSON is an unstable output of the stable compiler: only rustdoc itself is told to allow it, so
-# that what else is built can be shared with other steps.
+# The public interface of the packages is what docs/api.txt lists. `ci/api.sh --write` lists it
+# again. Rustdoc's JSON is an unstable output of the stable compiler: only rustdoc itself is told to
+# allow it, so that what else is built can be shared with other steps.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

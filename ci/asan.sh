@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Stress under AddressSanitizer and LeakSanitizer, with yields and spins in the atomics, for $1 seconds (2).
-# SEED and THREADS as in tests/stress.rs. `radixkv_heap` lets nodes come from the allocator that the sanitizer watches.
+# Stress under AddressSanitizer and LeakSanitizer, with yields and spins in the atomics, for $1
+# seconds (2). SEED and THREADS as in tests/stress.rs. `radixkv_heap` lets nodes come from the
+# allocator that the sanitizer watches.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 export RUSTC_BOOTSTRAP=1

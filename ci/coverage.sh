@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Line coverage of the packages' sources by every test that runs without a GPU; fails below $1 per cent (90). The report by file is in
-# target/coverage. Needs cargo-tarpaulin.
+# Line coverage of the packages' sources by every test that runs without a GPU; fails below $1 per
+# cent (90). The report by file is in target/coverage. Needs cargo-tarpaulin.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export CARGO_LLVM_COV_SETUP=no

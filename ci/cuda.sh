@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# After ci/test.sh, what is left of radixkv-cuda without a GPU: the seeded bugs' texts, and the bench, with small sizes, on the stand-in
-# driver that the tests have built if there is a C++ compiler.
+# After ci/test.sh, what is left of radixkv-cuda without a GPU: the seeded bugs' texts, and the
+# bench, with small sizes, on the stand-in driver that the tests have built if there is a C++
+# compiler.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

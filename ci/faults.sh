@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Fault tests: threads that stop or break between two steps of a protocol, counts that are full or wrap, a reader that
-# never unpins. `ci/faults.sh release` runs them optimised, with ten times the operations and a million retired runs.
+# Fault tests: threads that stop or break between two steps of a protocol, counts that are full or
+# wrap, a reader that never unpins. `ci/faults.sh release` runs them optimised, with ten times the
+# operations and a million retired runs.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Each package's library without features, and the core for newer processors. `ci/features.sh tests`, which the nightly script runs:
-# each package without features and with each of its features alone, and what its tests, benches and examples add to that.
+# Each package's library without features, and the core for newer processors. `ci/features.sh
+# tests`, which the nightly script runs: each package without features and with each of its features
+# alone, and what its tests, benches and examples add to that.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# The README's first two commands with an empty target folder: the user time of each, in seconds, and
-# an error if it is above the limit (3 and 10 minutes). Needs 2 GB in the folder for temporary files.
+# The README's first two commands with an empty target folder: the user time of each, in seconds,
+# and an error if it is above the limit (3 and 10 minutes). Needs 2 GB in the folder for temporary
+# files.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

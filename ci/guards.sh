@@ -23,7 +23,8 @@ check 'modules, packages and circles of files are those of docs/layers.md' "${st
 check 'atomics, locks, threads and crates come in where ci/structure says, `SeqCst` is for fences' "${structure[@]}" come_in
 check 'what is planted for these two is found' "${structure[@]}" -- --skip modules_use --skip come_in
 
-# docs/unsafe.md names every file that may hold `unsafe`, with its reason; the compiler denies it elsewhere.
+# docs/unsafe.md names every file that may hold `unsafe`, with its reason; the compiler denies it
+# elsewhere.
 sources=(src crates/*/src)
 allowed=$(grep -rlE --include='*.rs' 'allow\(unsafe_code\)' "${sources[@]}" | sort)
 described=$(sed -nE 's/^\| `([a-z0-9_/-]*src\/[a-z0-9_/]+\.rs)` \|.*/\1/p' docs/unsafe.md | sort)
@@ -32,7 +33,8 @@ check 'unsafe code is in the files of docs/unsafe.md (< in the sources, > in doc
     diff <(echo "$allowed") <(echo "$described")
 check 'unsafe is only in files that allow it (> in others)' diff /dev/null <(comm -23 <(echo "$unsafe") <(echo "$allowed"))
 
-# Every edge has a seeded bug that weakens it, or a reason why nothing needs it; docs/proofs.md shows which.
+# Every edge has a seeded bug that weakens it, or a reason why nothing needs it; docs/proofs.md
+# shows which.
 edges=$(python3 loom_tests/seeded_bugs.py --edges)
 shown=$(sed -n '/^<!-- edges -->$/,/^<!-- \/edges -->$/p' docs/proofs.md | grep '^|' || true)
 named=$(grep -rhoE '^//! \| E[0-9]+ \|' src | grep -oE 'E[0-9]+' | sort -u)
@@ -50,14 +52,16 @@ for script in mutants mutate-orderings; do
     check "loom_tests/$script.py names files and models that exist" python3 "loom_tests/$script.py" --files
 done
 
-# The README's first command builds the cache and its command, and neither the example engine nor ZeroMQ.
+# The README's first command builds the cache and its command, and neither the example engine nor
+# ZeroMQ.
 crates=$(cargo tree --locked --edges normal,build --prefix none --no-dedupe | awk '{ print $1, $2 }' | sort -u)
 count=$(wc -l <<<"$crates")
 check "the README's first command builds $count crates, at most 145" test "$count" -le 145
 check "the README's first command builds no server and no tokenizer (> those that it builds)" \
     diff /dev/null <(grep -E '^(radixkv-engine|radixkv-cuda|zeromq|tokenizers|axum) ' <<<"$crates")
 
-# Every source file is a module, each promise of docs/promises.md has tests, and links lead somewhere.
+# Every source file is a module, each promise of docs/promises.md has tests, and links lead
+# somewhere.
 for script in orphans promises links; do
     python3 "ci/$script.py" || broken=1
 done

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Checks $1 histories (2000) for linearizability, with yields and spins in the atomics. SEED as in tests/histories.rs.
+# Checks $1 histories (2000) for linearizability, with yields and spins in the atomics. SEED as in
+# tests/histories.rs.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 export RUSTFLAGS="--cfg radixkv_chaos"

@@ -57,7 +57,8 @@ def broken(page, root):
             yield text.count("\n", 0, found.start()) + 1, link, reason
 
 
-# Texts of a page beside b.md, which has the heading "One two": with good links, and with broken links.
+# Texts of a page beside b.md, which has the heading "One two": with good links, and with broken
+# links.
 FINE = ["[a](b.md)", "[a](b.md#one-two)", "[a](<b.md>)", "`[a](c.md)`", "```\n[a](c.md)\n```", "[a](crate::Lease)",
         "[a](https://example.org/c.md#no)", "# Own\n[a](#own)"]
 BROKEN = ["[a](c.md)", "[a](b.md#two)", "[a](#own)", "[a](../outside.md)", "![a](c.svg)", "[a]\n\n[a]: c.md"]

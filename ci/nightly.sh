@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# Everything that is too slow for each change: well over an hour on two cores. A failure stops nothing.
-# Ends with a table of the steps in Markdown, which is also in target/ci/nightly/summary.md.
+# Everything that is too slow for each change: well over an hour on two cores. A failure stops
+# nothing. Ends with a table of the steps in Markdown, which is also in
+# target/ci/nightly/summary.md.
 #
-# HISTORIES, STRESS_SECONDS, STOPS_SECONDS, LOAD_SECONDS, FUZZ_SECONDS (for each target), SHUTTLE_ITERS, LOOM_SECONDS (cap for
-# each model at four preemptions) and DEEP_SECONDS (cap for each model without a bound, which those of two threads mostly end
-# before) say how much.
+# HISTORIES, STRESS_SECONDS, STOPS_SECONDS, LOAD_SECONDS, FUZZ_SECONDS (for each target),
+# SHUTTLE_ITERS, LOOM_SECONDS (cap for each model at four preemptions) and DEEP_SECONDS (cap for
+# each model without a bound, which those of two threads mostly end before) say how much.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 

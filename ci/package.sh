@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# What would be published: packages each crate, checks the archives as a user would build them (with default features, and with all that
-# ci/packages.py lists; ci/features.sh has the others). Prints the archives' sizes; the core's may have 400 KB.
+# What would be published: packages each crate, checks the archives as a user would build them (with
+# default features, and with all that ci/packages.py lists; ci/features.sh has the others). Prints
+# the archives' sizes; the core's may have 400 KB.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 root=$PWD
@@ -16,7 +17,8 @@ user="$target/ci/package"
 rm -rf "$built" "$user"
 mkdir -p "$user"
 
-# Versions that a registry does not have yet are taken from one another: verified below, all at once.
+# Versions that a registry does not have yet are taken from one another: verified below, all at
+# once.
 cargo package --quiet --locked --allow-dirty --no-verify "${packages[@]/#/-p}"
 for archive in "$built"/*.crate; do
     tar -xzf "$archive" -C "$user"
@@ -29,8 +31,8 @@ if [ "$size" -gt "$limit" ]; then
     exit 1
 fi
 
-# A workspace of nothing but the archives, outside this one: no file of the repository is in reach. The profile is ours,
-# so that dependencies that are checked already are not checked again.
+# A workspace of nothing but the archives, outside this one: no file of the repository is in reach.
+# The profile is ours, so that dependencies that are checked already are not checked again.
 cp Cargo.lock "$user/"
 {
     printf '[workspace]\nresolver = "3"\nmembers = ["*-*.*.*"]\n\n'

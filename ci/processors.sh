@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# What users get when they build for newer processors, as far as this one can run it: the key tests, and callers that keep
-# vectors in registers. Built without cargo's tests, whose dependencies would take minutes for each processor.
+# What users get when they build for newer processors, as far as this one can run it: the key tests,
+# and callers that keep vectors in registers. Built without cargo's tests, whose dependencies would
+# take minutes for each processor.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 out="${CARGO_TARGET_DIR:-target}/processors"

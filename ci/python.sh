@@ -2,12 +2,12 @@
 # The Python package: its formatting and lints, the installation that its README names, its tests
 # and its types. Everything is built and installed below target/python. The sources of SGLang's own
 # trees come from its wheel, without what it needs; torch is a stand-in, or the real one with
-# RADIXKV_TORCH=real, which also fetches vLLM's wheel (340 MB, of which the sources stay). Without it
-# the tests for vLLM run if its sources are there. RADIXKV_SGLANG_TESTS names the folder of SGLang's
-# own tests of its prefix cache (test/registered/unit/mem_cache of its repository), which run with the
-# real torch. RADIXKV_DEBUG_PYTHON names a debug build of CPython to run the tests in as well,
-# RADIXKV_FREE_THREADED_PYTHON a free-threaded one to build and test in, RADIXKV_FEATURES features of
-# the wheel.
+# RADIXKV_TORCH=real, which also fetches vLLM's wheel (340 MB, of which the sources stay). Without
+# it the tests for vLLM run if its sources are there. RADIXKV_SGLANG_TESTS names the folder of
+# SGLang's own tests of its prefix cache (test/registered/unit/mem_cache of its repository), which
+# run with the real torch. RADIXKV_DEBUG_PYTHON names a debug build of CPython to run the tests in
+# as well, RADIXKV_FREE_THREADED_PYTHON a free-threaded one to build and test in, RADIXKV_FEATURES
+# features of the wheel.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# The whole cache under random schedules. `ci/shuttle.sh [TEST...]`; SHUTTLE_ITERS, SHUTTLE_SEED, SHUTTLE_REPLAY.
+# The whole cache under random schedules. `ci/shuttle.sh [TEST...]`; SHUTTLE_ITERS, SHUTTLE_SEED,
+# SHUTTLE_REPLAY.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export RUST_BACKTRACE="${RUST_BACKTRACE:-0}"

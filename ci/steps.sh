@@ -1,5 +1,6 @@
 # Sourced with a name: `lanes FUNCTION...` runs functions in parallel, which call `step`. A step's
-# output is shown when the step ends and kept in target/ci/NAME, with summary.md, the table of steps.
+# output is shown when the step ends and kept in target/ci/NAME, with summary.md, the table of
+# steps.
 logs="${CARGO_TARGET_DIR:-target}/ci/$1"
 rm -rf "$logs"
 mkdir -p "$logs"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The tests of every package but the models (ci/verify.sh). Shows what did not pass. All output stays
-# in target/ci/test.log, from which .ci/run lists the tests that were set aside.
+# The tests of every package but the models (ci/verify.sh). Shows what did not pass. All output
+# stays in target/ci/test.log, from which .ci/run lists the tests that were set aside.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

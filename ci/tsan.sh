@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Stress under ThreadSanitizer, with yields and spins in the atomics, for $1 seconds (30). SEED and THREADS as in
-# tests/stress.rs. `radixkv_tsan` is for code with standalone fences, which ThreadSanitizer does not see: crossbeam-epoch
-# replaces its own. `radixkv_heap` lets nodes come from the allocator that the sanitizer watches.
+# Stress under ThreadSanitizer, with yields and spins in the atomics, for $1 seconds (30). SEED and
+# THREADS as in tests/stress.rs. `radixkv_tsan` is for code with standalone fences, which
+# ThreadSanitizer does not see: crossbeam-epoch replaces its own. `radixkv_heap` lets nodes come
+# from the allocator that the sanitizer watches.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 export RUSTC_BOOTSTRAP=1

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# The proofs of a change: models at two preemptions, each for a minute at most (none takes as long on two cores), 5,000 random and
-# 5,000 PCT schedules of each scenario, an eighth of the seeded bugs, which the commit draws, stress for two seconds under
-# AddressSanitizer with yields in the atomics, and what operations cost, in instructions and in cache lines of other cores. The
-# nightly script explores each model at three and four preemptions and to its end, and has every seeded bug.
+# The proofs of a change: models at two preemptions, each for a minute at most (none takes as long
+# on two cores), 5,000 random and 5,000 PCT schedules of each scenario, an eighth of the seeded
+# bugs, which the commit draws, stress for two seconds under AddressSanitizer with yields in the
+# atomics, and what operations cost, in instructions and in cache lines of other cores. The nightly
+# script explores each model at three and four preemptions and to its end, and has every seeded bug.
 #
 # In two lanes beside each other, about as long as one another: two cores are enough for it.
 set -uo pipefail

@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# Runs every fuzz target for SECONDS each (default 20; nightly 600) on the stable compiler, without cargo-fuzz.
-# Fails on a finding, whose input lies in fuzz/artifacts/<target> then.
+# Runs every fuzz target for SECONDS each (default 20; nightly 600) on the stable compiler, without
+# cargo-fuzz. Fails on a finding, whose input lies in fuzz/artifacts/<target> then.
 #
 #   fuzz/run.sh [SECONDS] [TARGET...]
 #
-# SANITIZER=address adds AddressSanitizer. Keep what a fixed finding needed: copy it to fuzz/corpus/<target>.
+# SANITIZER=address adds AddressSanitizer. Keep what a fixed finding needed: copy it to
+# fuzz/corpus/<target>.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

@@ -7,15 +7,16 @@
 #                           bench, others on the same shapes
 #
 # git ignores the kit: copy it to the same path of a checkout on the other machine. That needs a C
-# library as new as this one's and NVIDIA's driver, Python 3 for the load table, PyTorch and Triton for
-# the comparison; a missing one is noted. The output is written to $OUT (target/gpu) at once, so that a
-# time limit loses nothing; the tables come last. Without a GPU the script exits with 0.
+# library as new as this one's and NVIDIA's driver, Python 3 for the load table, PyTorch and Triton
+# for the comparison; a missing one is noted. The output is written to $OUT (target/gpu) at once, so
+# that a time limit loses nothing; the tables come last. Without a GPU the script exits with 0.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 kit=target/gpu-kit
 out=${OUT:-target/gpu}
 
-# binary COMMAND ARGUMENT...: path of the executable that this cargo command builds; what the compiler refuses is shown.
+# binary COMMAND ARGUMENT...: path of the executable that this cargo command builds; what the
+# compiler refuses is shown.
 binary() {
     cargo "$@" -q --locked -p radixkv-cuda --no-run --message-format=json-render-diagnostics | tr ',' '\n' |
         sed -nE 's/^"executable":"([^"]+)".*/\1/p' | tail -1
@@ -63,7 +64,8 @@ note() {
     echo "$1"
 }
 
-# sanitize TOOL: the bench on small shapes under a tool. What it finds is a failure; a tool that does not run there is a line.
+# sanitize TOOL: the bench on small shapes under a tool. What it finds is a failure; a tool that
+# does not run there is a line.
 sanitize() {
     local tool=$1 code=0 said
     echo "== compute-sanitizer $tool"

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# A table of the compiled kernels, from the disassembly of prebuilt/*.cubin. Checks that no kernel spills or uses local memory, that decode,
-# extend, cascade and latent copy 16 bytes at a time and use tensor cores (HMMA, or HGMMA where the products of warpgroups are used), and that
-# the other kernels load 16 bytes at a time.
+# A table of the compiled kernels, from the disassembly of prebuilt/*.cubin. Checks that no kernel
+# spills or uses local memory, that decode, extend, cascade and latent copy 16 bytes at a time and
+# use tensor cores (HMMA, or HGMMA where the products of warpgroups are used), and that the other
+# kernels load 16 bytes at a time.
 set -euo pipefail
 cd "$(dirname "$0")"
 . ./tools.sh

@@ -328,7 +328,8 @@ CRATE_MUTANTS = [
 ]
 
 
-# Barriers and waits in PTX, and the text in their place. The kernels of the other element type have the same ones.
+# Barriers and waits in PTX, and the text in their place. The kernels of the other element type have
+# the same ones.
 PTX = [(r"bar\.sync\s+0;", lambda found: ""), (r"bar\.warp\.sync\s+-1;", lambda found: ""),
        (r"cp\.async\.wait_group (\d+);", lambda found: f"cp.async.wait_group {int(found[1]) + 1};")]
 PTX_LIVES = {("rk_selftest", "bar.sync"): "nothing depends on it: it is there to be executed"}

@@ -1,4 +1,5 @@
-# Sourced by build.sh and inspect.sh: brings the pinned compiler and disassemblers to target/kernel-tools, once. x86-64 Linux with Python 3.
+# Sourced by build.sh and inspect.sh: brings the pinned compiler and disassemblers to
+# target/kernel-tools, once. x86-64 Linux with Python 3.
 repository=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 tools=$repository/target/kernel-tools
 if ! cmp -s "$repository/kernels/requirements.txt" "$tools/requirements.txt"; then

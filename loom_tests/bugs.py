@@ -4,7 +4,8 @@
 follows the code.
 """
 
-# Loads as loads (values that a weak memory returns), or as read-modify-writes (every order of events).
+# Loads as loads (values that a weak memory returns), or as read-modify-writes (every order of
+# events).
 WEAK, EXACT = "weak", "exact"
 
 WORD, RUN, LEASE, INSERT = "src/tree/word.rs", "src/tree/run.rs", "src/tree/lease.rs", "src/tree/insert.rs"
@@ -623,7 +624,8 @@ BUGS = [
      [(EVICTOR, "(true, _) if in_block || blocks == 0 => {", "(true, _) if blocks == 0 => {")]),
 ]
 
-# What no bug can weaken, because nothing needs it: EDGE, or EDGE and the side, with the reason why it stays.
+# What no bug can weaken, because nothing needs it: EDGE, or EDGE and the side, with the reason why
+# it stays.
 MARGINS = {
     "E5": "a lease relies on nothing that the proof orders, because a run is never shorter than a held point and arrays reach as far as any held"
           " point; kept, because one ordering is safer than an argument about every reader of a run",

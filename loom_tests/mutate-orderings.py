@@ -34,7 +34,8 @@ FILES = by_file({
     "idle": "reclaim/idle",
     "memory": "reclaim/memory/depot",
 })
-# Files whose orderings no model is for: they look at a cache at rest, or are compiled for models alone.
+# Files whose orderings no model is for: they look at a cache at rest, or are compiled for models
+# alone.
 NO_PROTOCOL = ("src/cache/checks/validate/", "src/internals.rs", "src/reclaim/model.rs")
 WEAKER = {"Acquire": ["Relaxed"], "Release": ["Relaxed"], "AcqRel": ["Acquire", "Release"]}
 CAP = 120
@@ -51,7 +52,8 @@ def mutants(text):
         if "//" in code[start:match.start()] or imported:
             continue
         for weaker in WEAKER[match.group(1)]:
-            # A failed exchange may not be stronger in name than what is imported; the full path always is.
+            # A failed exchange may not be stronger in name than what is imported; the full path
+            # always is.
             path = "std::sync::atomic::Ordering::" + weaker
             yield before.count("\n") + 1, match.group(1), weaker, line.strip(), before + path + text[match.end():]
 

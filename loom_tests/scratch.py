@@ -23,8 +23,8 @@ def absent(files):
 
 class Tree:
     def __init__(self, name, level=1):
-        # At level 0 our own code is built in a fraction of the time and runs a few times slower; loom itself does not,
-        # which is built once for these trees and the models as they are.
+        # At level 0 our own code is built in a fraction of the time and runs a few times slower;
+        # loom itself does not, which is built once for these trees and the models as they are.
         ours = [f"profile.loom.package.{package}.{setting}" for package in ("radixkv", "radixkv-scheduler", "loom_tests")
                 for setting in (f"opt-level={level}", "debug=0")]
         self.level = [part for setting in ours for part in ("--config", setting)]
@@ -41,7 +41,8 @@ class Tree:
             shutil.copytree(os.path.join(ROOT, part), os.path.join(self.tree, part), symlinks=True)
         for part in ("Cargo.toml", "Cargo.lock", "README.md"):
             shutil.copy2(os.path.join(ROOT, part), self.tree)
-        # What was built last may hold the last bug of an earlier run, and be younger than the sources.
+        # What was built last may hold the last bug of an earlier run, and be younger than the
+        # sources.
         for package in ("", "crates/radixkv-scheduler"):
             os.utime(os.path.join(self.tree, package, "src", "lib.rs"))
 

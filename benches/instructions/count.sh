@@ -26,7 +26,8 @@ whole() {
         sed -nE 's/.*Collected : ([0-9]+)$/\1/p'
 }
 
-# each NAME...: instructions of one call of each. What is prepared is the same for any number of calls.
+# each NAME...: instructions of one call of each. What is prepared is the same for any number of
+# calls.
 each() {
     local few=200 many=2000 name less more
     for name in "$@"; do

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The table of peers: builds, is free of warnings, every contender answers, and a tenth of it is measured, as is what the
-# cache must show.
+# The table of peers: builds, is free of warnings, every contender answers, and a tenth of it is
+# measured, as is what the cache must show.
 set -euo pipefail
 cd "$(dirname "$0")"
 

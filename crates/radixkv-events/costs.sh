@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
-# What KV events cost a replay: instructions of the thread that replays, by callgrind, and times of runs that alternate.
+# What KV events cost a replay: instructions of the thread that replays, by callgrind, and times of
+# runs that alternate.
 #
 #     crates/radixkv-events/costs.sh TRACE.jsonl.zst [ROUNDS] [FUNCTIONS]      9 rounds, 0 for instructions alone
 #
-# `verbs` are match, reserve, insert and release; `stats`, which the replay calls after each request, takes most stores in. `unread` is a
-# subscriber that never reads. With FUNCTIONS, so many of each run's functions, by their own instructions.
+# `verbs` are match, reserve, insert and release; `stats`, which the replay calls after each
+# request, takes most stores in. `unread` is a subscriber that never reads. With FUNCTIONS, so many
+# of each run's functions, by their own instructions.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 trace=$1 rounds=${2:-9} functions=${3:-0}
@@ -24,7 +26,8 @@ replay() {
     "${@:2}" "$program" replay "$trace" --unit 512 --json "${events[@]}"
 }
 
-# inclusive FILE FUNCTION: millions of instructions in a function and what it calls; in all of the thread without a function.
+# inclusive FILE FUNCTION: millions of instructions in a function and what it calls; in all of the
+# thread without a function.
 inclusive() {
     callgrind_annotate --inclusive=yes --auto=no --threshold=100 "$1" |
         awk -v name="${2:-PROGRAM TOTALS}" '!found && index($0, name) { gsub(",", "", $1); printf "%.1f", $1 / 1e6; found = 1 }'

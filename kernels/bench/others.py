@@ -15,7 +15,8 @@ ROUNDS, WARM_UP = 15, 0.2
 COMPILE = 30.0
 # (sequences, context, whether it is launched from a graph)
 DECODES = [(64, 4096, False), (8, 32768, False), (8, 4096, True), (1, 32768, True), (1, 4096, True)]
-# Latent vectors (MLA, absorbed): elements of a vector and of its value, tokens of a page; (sequences, context, query heads)
+# Latent vectors (MLA, absorbed): elements of a vector and of its value, tokens of a page;
+# (sequences, context, query heads)
 LATENT, LATENT_VALUE, LATENT_PAGE = 576, 512, 64
 LATENTS = [(64, 4096, 16), (64, 4096, 128)]
 

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Builds the stand-in driver: build.sh DIRECTORY writes DIRECTORY/libcuda.so.1. CXX and CXXFLAGS may be set.
+# Builds the stand-in driver: build.sh DIRECTORY writes DIRECTORY/libcuda.so.1. CXX and CXXFLAGS may
+# be set.
 set -euo pipefail
 mkdir -p "$1"
 out=$(cd "$1" && pwd)

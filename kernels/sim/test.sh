@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# The kernels against 64-bit references, in the simulator: test.sh [quick | full | ptx] [SCHEDULES]; ptx runs the compiled PTX
-# in place of the sources, and checks for races. CXX and CXXFLAGS may be set, for instance CXXFLAGS='-fsanitize=address,undefined' (with
+# The kernels against 64-bit references, in the simulator: test.sh [quick | full | ptx] [SCHEDULES];
+# ptx runs the compiled PTX in place of the sources, and checks for races. CXX and CXXFLAGS may be
+# set, for instance CXXFLAGS='-fsanitize=address,undefined' (with
 # ASAN_OPTIONS=detect_stack_use_after_return=0).
 set -euo pipefail
 cd "$(dirname "$0")"

@@ -208,7 +208,8 @@ def test_an_exception_in_the_mover_is_a_failed_move(monkeypatch, mover_thread, e
         for first in (0, 100, 200):
             engine.serve(prompt(first), timeout=5)
         engine.evict_all()
-        # Once more, and no more blocks at once than the thread copies: others are evicted without a copy.
+        # Once more, and no more blocks at once than the thread copies: others are evicted without a
+        # copy.
         engine.serve(prompt(0), timeout=5)
         engine.evict_all()
         assert engine.serve(prompt(0), timeout=5)[1] == 0

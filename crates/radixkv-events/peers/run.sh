@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# pyzmq and msgpack, from PyPI, as a subscriber of the example `publish`: about half a minute. Says so and ends well where they
-# cannot be had.
+# pyzmq and msgpack, from PyPI, as a subscriber of the example `publish`: about half a minute. Says
+# so and ends well where they cannot be had.
 set -euo pipefail
 cd "$(dirname "$0")/../../.."
 

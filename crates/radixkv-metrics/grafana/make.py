@@ -39,7 +39,8 @@ def quantile(share, name):
     return f"histogram_quantile({share}, {rate(name + '_bucket', by='le')}) >= 0"
 
 
-# Rows: a title, whether the row is collapsed, and panels: title, unit of Grafana, description, and the curves with their legends.
+# Rows: a title, whether the row is collapsed, and panels: title, unit of Grafana, description, and
+# the curves with their legends.
 ROWS = [
     ("Hits", False, [
         ("Hit rate", "percentunit", "Tokens found over tokens looked up. Empty while nothing is looked up.", [

@@ -60,7 +60,8 @@ def main():
     states = [value for (name, _), (value, _) in after.items() if name == "radixkv_blocks"]
     assert sum(states) == value["radixkv_capacity_blocks"] == 2000
     assert value["radixkv_allocation_seconds_count"] > 0
-    # The older parser reads the same numbers, and the older text has the same samples with their help and types.
+    # The older parser reads the same numbers, and the older text has the same samples with their
+    # help and types.
     older = {(s.name, tuple(sorted(s.labels.items()))): s.value for family in prometheus(second) for s in family.samples}
     differing = [key for key, (value, _) in after.items() if older.get(key) != value]
     assert not differing, differing

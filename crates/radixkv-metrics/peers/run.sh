@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# The parsers of PyPI's prometheus_client on the text of the example `serve`, and where `prometheus` and `promtool` are in the
-# path, these on its metrics and on the dashboard: about half a minute. Says so and ends well where they cannot be had.
+# The parsers of PyPI's prometheus_client on the text of the example `serve`, and where `prometheus`
+# and `promtool` are in the path, these on its metrics and on the dashboard: about half a minute.
+# Says so and ends well where they cannot be had.
 set -euo pipefail
 cd "$(dirname "$0")/../../.."
 

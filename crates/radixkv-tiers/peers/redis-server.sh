@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Says how to start a redis-server: the one that is installed, or one out of Debian's packages, unpacked under the target
-# folder without installing it. Fails where there is neither.
+# Says how to start a redis-server: the one that is installed, or one out of Debian's packages,
+# unpacked under the target folder without installing it. Fails where there is neither.
 set -euo pipefail
 cd "$(dirname "$0")/../../.."
 

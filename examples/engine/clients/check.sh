@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# The served engine against the `openai` package of PyPI. Without a package index it says so and passes.
+# The served engine against the `openai` package of PyPI. Without a package index it says so and
+# passes.
 set -euo pipefail
 cd "$(dirname "$0")/../../.."
 

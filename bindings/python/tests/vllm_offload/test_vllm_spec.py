@@ -42,7 +42,8 @@ def test_what_one_replica_stored_the_others_load_and_do_not_store_again(replica)
     assert one.run(PROMPT) == 0
     one.settle()
     assert other.run(PROMPT) == 8
-    # A prompt whose beginning the other replica did not look up, as after a hit in the GPU's memory.
+    # A prompt whose beginning the other replica did not look up, as after a hit in the GPU's
+    # memory.
     third = replica()
     third._wait_for_hits = lambda keys, context: 0
     third.run(PROMPT)

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Draws the pictures of docs/looking.md, and the README's, from the traces in a folder: bash draw.sh ../../../../shared/traces
+# Draws the pictures of docs/looking.md, and the README's, from the traces in a folder: bash draw.sh
+# ../../../../shared/traces
 set -euo pipefail
 traces=$(realpath "$1")
 cd "$(dirname "$0")"

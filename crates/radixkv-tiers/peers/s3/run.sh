@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# A tier in S3, by itself and below a host tier, against moto, a server from PyPI that this script installs under the target folder: a minute and a half, most of
-# it the compiler's. Says so and ends well where moto cannot be had.
+# A tier in S3, by itself and below a host tier, against moto, a server from PyPI that this script
+# installs under the target folder: a minute and a half, most of it the compiler's. Says so and ends
+# well where moto cannot be had.
 set -euo pipefail
 cd "$(dirname "$0")"
 target="${CARGO_TARGET_DIR:-$PWD/../../../../target}"
