@@ -383,5 +383,5 @@ fn wrong_addresses_are_said() {
     let named = complaint(&["top", "\u{9b}31mfile"]);
     assert!(named.contains("\\u{9b}31mfile") && !named.contains('\u{9b}'), "{named:?}");
     let help = printed(&["top", "--help"]);
-    assert!(!help.contains("hit rate, hottest prefixes") && help.contains("Of a replay it also shows"), "{help}");
+    assert!(!help.contains("hit rate, hottest prefixes") && help.contains("For a replay it also shows"), "{help}");
 }

@@ -79,7 +79,7 @@ fn capacities_in_bytes_are_those_of_a_model() {
     let halved = json(&[&options[..], &["--kv-dtype", "fp8"]].concat());
     assert_eq!(points(&halved)[0]["capacity"], 13_107);
     assert!(printed(&options).contains("2.0 GiB"));
-    assert!(complaint(&options[..4]).contains("a capacity in bytes needs the model"));
+    assert!(complaint(&options[..4]).contains("a capacity in bytes needs a model"));
     assert!(
         complaint(&["sweep", &trace, "--capacity", "9B", "--model-config", &model]).contains("less than one token")
     );
