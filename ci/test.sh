@@ -10,5 +10,5 @@ all=(--locked --workspace --exclude loom_tests)
 # With the output of those that pass, so that a test that finds its data missing can be heard saying
 # so. Doctests have no data, and are built all together only without that option. ci/lint.sh checks
 # examples.
-cargo test "${all[@]}" --tests -- --show-output 2>&1 | tee "$log" | awk -f ci/shown.awk
+cargo test "${all[@]}" --tests --no-fail-fast -- --show-output 2>&1 | tee "$log" | awk -f ci/shown.awk
 cargo test "${all[@]}" --doc 2>&1 | tee -a "$log" | awk -f ci/shown.awk
