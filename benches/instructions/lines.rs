@@ -62,7 +62,7 @@ fn cache(shards: usize) -> PrefixCache {
     builder.build().expect("a sound configuration")
 }
 
-/// The prompts, of which the first `common` tokens are equal, each with the session that inserts it.
+/// Prompts whose first `common` tokens are equal, each with the session that inserts it.
 fn prompts(common: usize) -> impl Iterator<Item = (usize, Vec<Token>)> {
     let mut random = 1_u64;
     (0..(FIRST + COUNTED) as u32).map(move |seed| {

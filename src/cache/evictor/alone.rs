@@ -10,8 +10,9 @@
 //!   accounts (a limit on pinned blocks, an undecided clear), and a point to retain.
 //!
 //! A deferred point stays `QUEUED`, is not filed, and is in a list of its shard. A turn of all is
-//! needed when [`DEFERRED`] points are in that list, when [`MOST_ENTRIES`] leave a rest, or when
-//! the shard has too few candidates. It is always needed
+//! needed when [`DEFERRED`] points are in that list, at once when one of them came from the queue
+//! idle or with a retention (`Shard::needs_all`), when [`MOST_ENTRIES`] leave a rest, or when the
+//! shard has too few candidates. It is always needed
 //!
 //! - under a policy other than `lru` and `fifo`, and once a time to idle was set;
 //! - while there is a subscriber, a sink, a listing, a hidden block, a detached space, a retention,
@@ -28,8 +29,9 @@
 //!
 //! A shard evicts its own candidates in the policy's order. Every [`LOOKS_AROUND`]th turn compares
 //! the shard's first candidate with those of the others, and evicts from the shard that has the
-//! oldest if that is older by the time of eight victims. Then each turn compares, until none
-//! is older. Time is counted in victims because after a pause all ages are large.
+//! oldest if that is older by the time of eight victims, or by three quarters of the own age if
+//! that is less. Then each turn compares, until none is older. Time is counted in victims because
+//! after a pause all ages are large.
 //!
 //! The comparison needs the first candidate of every shard. A shard with queued changes and no
 //! noted candidate belongs to a session that has evicted nothing so far: the thread first takes its
