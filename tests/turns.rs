@@ -50,27 +50,34 @@ fn turns_beside(cache: &PrefixCache, verb: impl FnOnce()) -> u32 {
     })
 }
 
+/// How often a verb is tried until another thread has had a turn beside it: that thread may have
+/// been stopped all the while.
+const TRIES: usize = 50;
+
+/// Whether another thread gets turns between those of `verb`, which frees all blocks.
+fn takes_turns(verb: impl Fn(&PrefixCache)) -> bool {
+    (0..TRIES).any(|_| {
+        let (cache, leases) = leased();
+        drop(leases);
+        cache.settle();
+        let turns = turns_beside(&cache, || verb(&cache));
+        assert_eq!(cache.stats().free_blocks, LEAVES as usize);
+        cache.validate().expect("sound");
+        turns > 0
+    })
+}
+
 // Holds: EV8.
 #[test]
 fn a_clear_takes_turns() {
-    let (cache, leases) = leased();
-    drop(leases);
-    cache.settle();
-    let turns = turns_beside(&cache, || cache.clear());
-    assert!(turns > 0, "it kept its turn to the end");
-    assert_eq!(cache.stats().free_blocks, LEAVES as usize);
-    cache.validate().expect("sound");
+    assert!(takes_turns(PrefixCache::clear), "it kept its turn to the end");
 }
 
 // Holds: EV8.
 #[test]
 fn an_eviction_takes_turns() {
-    let (cache, leases) = leased();
-    drop(leases);
-    cache.settle();
-    let turns = turns_beside(&cache, || assert_eq!(cache.evict(usize::MAX), LEAVES as usize));
-    assert!(turns > 0, "it kept its turn to the end");
-    cache.validate().expect("sound");
+    let evict_all = |cache: &PrefixCache| assert_eq!(cache.evict(usize::MAX), LEAVES as usize);
+    assert!(takes_turns(evict_all), "it kept its turn to the end");
 }
 
 /// Reserved blocks that another thread finds in turns of its own while all blocks are reserved at
@@ -98,10 +105,6 @@ fn reserved_beside_a_reservation(cache: &PrefixCache) -> BTreeSet<usize> {
         other.join().expect("no panic")
     })
 }
-
-/// How often a reservation is tried until another thread has come between: it may have been stopped
-/// all the while.
-const TRIES: usize = 50;
 
 /// Of leaves of one block: 512 victims end a turn, long before 16,384 blocks do.
 #[test]

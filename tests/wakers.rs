@@ -142,32 +142,53 @@ fn a_waker_that_goes_with_its_future_may_hold_a_lease_that_another_waits_for() {
 type Shared = Arc<Mutex<Option<Pin<Box<Reserving>>>>>;
 
 /// A waker that polls its future at once, on the thread that wakes it, as an executor of one thread
-/// may do.
-fn polls_inline(future: &Shared, served: &mpsc::Sender<Reservation>) -> Waker {
-    let (future, served) = (Arc::clone(future), served.clone());
-    waker(move || {
+/// may do; and what it gets.
+fn polls_inline(future: &Shared) -> (Waker, mpsc::Receiver<Reservation>) {
+    let (future, (sender, served)) = (Arc::clone(future), mpsc::channel());
+    let polls = waker(move || {
         let Some(mut waiting) = future.lock().expect("sound").take() else { return };
         match poll(waiting.as_mut(), Waker::noop()) {
-            Poll::Ready(blocks) => served.send(blocks.expect("they fit")).expect("the test goes on"),
+            // If this future was given up, the receiver may be gone.
+            Poll::Ready(blocks) => _ = sender.send(blocks.expect("they fit")),
             Poll::Pending => *future.lock().expect("sound") = Some(waiting),
         }
-    })
+    });
+    (polls, served)
 }
 
-/// A cache whose blocks are all retained for a moment, and a future that waits for them with this
-/// waker.
-fn waits_for_the_retained(cache: &PrefixCache, make: impl FnOnce(&Shared) -> Waker) -> Shared {
-    let blocks = cache.capacity_blocks();
-    let session = cache.session();
-    let lease = insert(cache, &session, 1, blocks);
-    session.retain(&lease, Duration::from_millis(20)).expect("cached");
-    drop(lease);
-    let waiting = Arc::new(Mutex::new(Some(Box::pin(cache.reserve_async(blocks)))));
-    let waker = make(&waiting);
-    let mut future = waiting.lock().expect("sound").take().expect("just made");
-    assert!(poll(future.as_mut(), &waker).is_pending());
-    *waiting.lock().expect("sound") = Some(future);
-    waiting
+/// A cache whose blocks are all retained for a moment, and a future that waits for them.
+struct Retained<T> {
+    cache: PrefixCache,
+    waiting: Shared,
+    moment: Duration,
+    /// What was made with the future's waker.
+    rest: T,
+}
+
+/// Builds a cache and makes a waker. If this thread is stopped until the moment is over, the future
+/// may be woken before it is in its place: then it is given up, and a longer moment is tried.
+fn waits_for_the_retained<T>(build: impl Fn() -> PrefixCache, make: impl Fn(&Shared) -> (Waker, T)) -> Retained<T> {
+    let wait = |moment: Duration| {
+        let cache = build();
+        let (blocks, session) = (cache.capacity_blocks(), cache.session());
+        let lease = insert(&cache, &session, 1, blocks);
+        let began = Instant::now();
+        session.retain(&lease, moment).expect("cached");
+        drop(lease);
+        let waiting = Arc::new(Mutex::new(Some(Box::pin(cache.reserve_async(blocks)))));
+        let (waker, rest) = make(&waiting);
+        let mut future = waiting.lock().expect("sound").take().expect("just made");
+        let is_pending = poll(future.as_mut(), &waker).is_pending();
+        *waiting.lock().expect("sound") = Some(future).filter(|_| is_pending);
+        if began.elapsed() < moment {
+            assert!(is_pending);
+            return Some(Retained { cache, waiting, moment, rest });
+        }
+        let given_up = waiting.lock().expect("sound").take();
+        drop(given_up);
+        None
+    };
+    (0..).find_map(|doublings| wait(Duration::from_millis(20 << doublings))).expect("some moment is long enough")
 }
 
 /// Woken by the thread that evicts, when a retention has ended: not under the evictor's lock.
@@ -184,10 +205,8 @@ fn a_waker_may_poll_at_once_whatever_verb_wakes_it() {
     ];
     for verb in verbs {
         in_time(move || {
-            let cache = cache(2);
-            let (sender, served) = mpsc::channel();
-            let waiting = waits_for_the_retained(&cache, |future| polls_inline(future, &sender));
-            std::thread::sleep(Duration::from_millis(25));
+            let Retained { cache, waiting, moment, rest: served } = waits_for_the_retained(|| cache(2), polls_inline);
+            std::thread::sleep(moment);
             let end = Instant::now() + HANG;
             let blocks = loop {
                 verb(&cache);
@@ -209,10 +228,11 @@ fn a_waker_may_poll_at_once_whatever_verb_wakes_it() {
 fn a_waker_may_poll_at_once_on_the_evictors_own_thread() {
     in_time(|| {
         quietly();
-        let builder = PrefixCache::builder(BLOCK, 4).eviction(Eviction::Background(Watermarks::new(0, 0)));
-        let cache = builder.build().expect("sound");
-        let (sender, served) = mpsc::channel();
-        let waiting = waits_for_the_retained(&cache, |future| polls_inline(future, &sender));
+        let build = || {
+            let builder = PrefixCache::builder(BLOCK, 4).eviction(Eviction::Background(Watermarks::new(0, 0)));
+            builder.build().expect("sound")
+        };
+        let Retained { cache, waiting, rest: served, .. } = waits_for_the_retained(build, polls_inline);
         assert_eq!(served.recv_timeout(HANG).expect("woken").len(), 4);
         drop(waiting);
         check_all_there(&cache, 4);
@@ -224,9 +244,9 @@ fn a_waker_may_poll_at_once_on_the_evictors_own_thread() {
 #[test]
 fn a_waker_that_panics_costs_the_thread_that_wakes_it_nothing() {
     in_time(|| {
-        let cache = cache(4);
-        let waiting = waits_for_the_retained(&cache, |_| waker(|| std::panic::panic_any(ON_PURPOSE)));
-        std::thread::sleep(Duration::from_millis(25));
+        let panics = || waker(|| std::panic::panic_any(ON_PURPOSE));
+        let Retained { cache, waiting, moment, .. } = waits_for_the_retained(|| cache(4), |_| (panics(), ()));
+        std::thread::sleep(moment);
         // Evicts what was retained, and wakes the waiter.
         let blocks = cache.session().reserve(3).expect("over");
         assert_eq!(blocks.len(), 3);
@@ -286,13 +306,15 @@ fn a_panic_of_a_waker_does_not_end_the_evictors_thread() {
     in_time(|| {
         quietly();
         let marks = Watermarks::new(2, 4);
-        let cache = PrefixCache::builder(BLOCK, 8).eviction(Eviction::Background(marks)).build().expect("sound");
-        let (woken, panicked) = mpsc::channel();
-        let waiting = waits_for_the_retained(&cache, |_| {
-            waker(move || {
-                woken.send(()).expect("the test goes on");
+        let build = || PrefixCache::builder(BLOCK, 8).eviction(Eviction::Background(marks)).build().expect("sound");
+        let Retained { cache, waiting, rest: panicked, .. } = waits_for_the_retained(build, |_| {
+            let (woken, panicked) = mpsc::channel();
+            let panics = waker(move || {
+                // If this future was given up, the receiver may be gone.
+                _ = woken.send(());
                 std::panic::panic_any(ON_PURPOSE);
-            })
+            });
+            (panics, panicked)
         });
         panicked.recv_timeout(HANG).expect("woken by the thread");
         drop(waiting);

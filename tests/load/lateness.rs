@@ -11,20 +11,34 @@ use crate::plan::{BLOCK_SIZE, BLOCKS, CLIENTS};
 
 const THREADS: u64 = 2;
 
+/// A deadline of each kind of client passes within this.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+type Late = Arc<Mutex<Vec<Duration>>>;
+
 /// Serves requests with deadlines for so long, of 64 tasks and of threads that block.
 #[derive(Clone)]
 struct Crowd {
     cache: PrefixCache,
     space: Namespace,
     end: Instant,
-    late: Arc<Mutex<Vec<Duration>>>,
+    late: Late,
+    /// That of the other kind of clients.
+    others: Late,
 }
 
 impl Crowd {
     fn new(length: Duration) -> Self {
         let cache = PrefixCache::builder(BLOCK_SIZE, BLOCKS).build().expect("valid");
         let space = cache.default_namespace();
-        Self { cache, space, end: Instant::now() + length, late: Arc::default() }
+        Self { cache, space, end: Instant::now() + length, late: Late::default(), others: Late::default() }
+    }
+
+    /// Whether the clients go on: until the time is over and a deadline of each kind of client has
+    /// passed. A client may be stopped all the time, and each kind needs the load of the other one.
+    fn goes_on(&self) -> bool {
+        let (now, none) = (Instant::now(), |late: &Late| late.lock().expect("no panic").is_empty());
+        now < self.end || (now < self.end + PATIENCE && (none(&self.late) || none(&self.others)))
     }
 
     fn prompt(dice: &mut Rng) -> Vec<u32> {
@@ -53,7 +67,7 @@ impl Crowd {
 
     async fn task(self, seed: u64) {
         let mut dice = Rng::with_seed(seed);
-        while Instant::now() < self.end {
+        while self.goes_on() {
             let (prompt, deadline) = (Self::prompt(&mut dice), Self::deadline(&mut dice));
             let acquiring = self.cache.acquire_async(&self.space, &prompt[..], 1);
             match tokio::time::timeout_at(deadline.into(), acquiring).await {
@@ -68,7 +82,7 @@ impl Crowd {
 
     fn thread(self, seed: u64) {
         let (mut dice, session) = (Rng::with_seed(seed), self.cache.session());
-        while Instant::now() < self.end {
+        while self.goes_on() {
             let (prompt, deadline) = (Self::prompt(&mut dice), Self::deadline(&mut dice));
             match session.acquire_until(&self.space, &prompt, 1, deadline) {
                 Ok(start) => {
@@ -89,7 +103,8 @@ pub fn measure(length: Duration) {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(4).enable_time().build().expect("threads");
     let (tasks, threads) = (Crowd::new(length), Crowd::new(length));
     // Both in the line of one cache, each with its own figures.
-    let threads = Crowd { cache: tasks.cache.clone(), space: tasks.space.clone(), ..threads };
+    let tasks = Crowd { others: threads.late.clone(), ..tasks };
+    let threads = Crowd { late: threads.late, others: tasks.late.clone(), ..tasks.clone() };
     let clients: Vec<_> = (0..CLIENTS as u64).map(|seed| runtime.spawn(tasks.clone().task(seed))).collect();
     std::thread::scope(|scope| {
         for seed in 0..THREADS {
