@@ -177,7 +177,7 @@ fn follow(eviction: Eviction) {
         });
         cache.settle();
         // A background evictor may be at work for a moment longer.
-        let agree = (0..1_000).any(|_| {
+        let agree = (0..60_000).any(|_| {
             while let Some(batch) = events.try_next() {
                 known.take(&batch);
                 if batch.number() >= from {

@@ -20,7 +20,7 @@ const STEPS: usize = 1_000;
 
 /// Times that the last garbage may need to be collected. The cache's own thread may have been
 /// stopped in the middle of a turn.
-const PASSES: usize = 5_000;
+const PASSES: usize = 60_000;
 const PAUSE: Duration = Duration::from_millis(1);
 
 fn cache(seed: u64) -> PrefixCache {
