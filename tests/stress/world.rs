@@ -118,6 +118,8 @@ impl World {
         while self.wakers.load(Acquire) > 0 {
             std::thread::yield_now();
         }
+        // A waker on the cache's own thread may have polled one, which is not cancelled meanwhile.
+        self.tasks.iter().for_each(Task::cancel);
     }
 
     /// Checks that every quota is kept to once nothing is leased.
