@@ -20,6 +20,8 @@ use radixkv_host::{DeviceMemory, HostTier, TierMode, TieredCache, TieredSession,
 
 const SIZE: usize = 2;
 const BYTES: usize = 8;
+/// How long a thread looks for its first hit after its time.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A device over a host, and which weights its engine computes with.
 struct Engine {
@@ -90,11 +92,11 @@ impl Engine {
         found > 0
     }
 
-    /// What one thread does; how often it found something.
+    /// What one thread does, at least until it has found something; how often it did.
     fn work(&self, seed: u64, until: Instant) -> u64 {
         let (mut rng, mut hits) = (fastrand::Rng::with_seed(seed), 0);
         let session = self.tiers.session();
-        while Instant::now() < until {
+        while Instant::now() < until || (hits == 0 && Instant::now() < until + PATIENCE) {
             let which = rng.usize(0..2);
             let first = rng.u32(0..3) * 100;
             let prompt: Vec<Token> = (first..first + 2 * rng.u32(1..6)).collect();

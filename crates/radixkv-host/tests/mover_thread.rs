@@ -78,7 +78,7 @@ fn an_insert_that_is_written_through_does_not_wait_for_its_copy() {
         move || done.send(serve(&tiers, &space, A)).expect("the test waits")
     });
     is_called.recv().expect("the copy began");
-    let is_inserted = is_done.recv_timeout(PATIENCE / 6).is_ok();
+    let is_inserted = is_done.recv_timeout(PATIENCE).is_ok();
     let (leased, in_host) = (tiers.cache().evict(8), tiers.host().peek(&space.name(), A, 0));
     go.send(()).expect("the mover waits");
     serving.join().expect("no panic");

@@ -87,7 +87,8 @@ fn processes_that_are_killed_leave_no_wrong_byte() {
         let mut workers = [start("turn over", &place), start("turn over", &place)];
         workers.iter_mut().for_each(|worker| _ = until_there(worker));
         let until = Instant::now() + Duration::from_millis(rng.u64(20..80));
-        while Instant::now() < until {
+        // Longer until the first hit.
+        while Instant::now() < until || (from_others == 0 && Instant::now() < until + PATIENCE / 2) {
             let number = rng.u32(0..60);
             from_others += engine.serve(&prompt(number, 2)).2;
         }

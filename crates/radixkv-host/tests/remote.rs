@@ -279,11 +279,18 @@ fn a_tier_that_says_nothing_costs_a_request_no_more_than_its_bound() {
     let began = Instant::now();
     assert_eq!(engine.serve(&prompts[0]), (0, 0, 0));
     assert!(began.elapsed() < PATIENCE / 2);
-    assert!(settle(&host).failed_blocks >= 1);
+    let stats = settle(&host);
+    assert!(stats.failed_blocks + stats.late_fetches >= 1, "{stats:?}");
     files.set(Fault::None);
-    serve_all(&engine, &prompts[1..]);
-    settle(&host);
-    assert_eq!(engine.serve(&prompts[0]), (0, 0, 8), "its buffers came back");
+    // Again where the tier's threads took longer than the bound.
+    let began = Instant::now();
+    let mut found = (0, 0, 0);
+    while found != (0, 0, 8) {
+        assert!(began.elapsed() < PATIENCE, "its buffers come back: {:?}", host.remote_stats());
+        serve_all(&engine, &prompts[1..]);
+        settle(&host);
+        found = engine.serve(&prompts[0]);
+    }
 }
 
 // Holds: HT22.
@@ -313,6 +320,8 @@ fn a_request_that_does_not_wait_starts_from_what_has_come() {
     files.set(Fault::None);
     let fetch = found.remote.as_ref().expect("it asked");
     assert!(fetch.wait(RemoteWait::All));
+    // The first fetch of these blocks pins them for a moment, too.
+    settle(&host);
     assert_eq!((fetch.found_tokens(), fetch.arrived_tokens()), (8, 8));
     assert_eq!(host.stats().pinned_blocks, 2, "what came is held until the request has it");
     let start = session.begin(&space, &prompts[0], 0, found).expect("room").wait();

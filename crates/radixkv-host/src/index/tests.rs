@@ -128,19 +128,31 @@ fn a_run_keeps_the_tokens_that_name_its_blocks_and_no_more() {
 fn a_new_namespace_costs_the_same_beside_many_others() {
     let cache = PrefixCache::builder(1, 1).build().expect("a cache");
     let name = |tenant: usize| cache.namespace(&[&format!("tenant-{tenant}")]).name();
-    let others = if cfg!(miri) { 10 } else { 30_000 };
-    let mut index = Index::new(1);
+    let (few, many) = if cfg!(miri) { (5, 10) } else { (10, 30_000) };
     let put = |index: &mut Index, name: &NamespaceName, block: usize| {
         let path = index.make_path(name, &[1]);
         index.put(path.place(0).expect("one block"), block as HostBlock);
     };
-    (0..others).for_each(|tenant| put(&mut index, &name(tenant), tenant));
-    let (new, began) = (name(others), std::time::Instant::now());
-    for _ in 0..3 * others {
-        put(&mut index, &new, others);
-        index.clear(&new, &mut Vec::new());
+    let mut indexes = [few, many].map(|others| {
+        let mut index = Index::new(1);
+        (0..others).for_each(|tenant| put(&mut index, &name(tenant), tenant));
+        index
+    });
+    // Of each, the fastest of some rounds in turn: a thread that is stopped makes a round slow, and
+    // not all of them.
+    let (new, mut fastest) = (name(many), [std::time::Duration::MAX; 2]);
+    for _ in 0..20 {
+        for (index, fastest) in indexes.iter_mut().zip(&mut fastest) {
+            let began = std::time::Instant::now();
+            for _ in 0..many / 10 {
+                put(index, &new, many);
+                index.clear(&new, &mut Vec::new());
+            }
+            *fastest = began.elapsed().min(*fastest);
+        }
     }
-    // Checking all other namespaces for each one takes several times as long.
-    assert!(began.elapsed().as_secs() < 3, "{:?} for {others} namespaces", began.elapsed());
-    assert_eq!((index.spaces.len(), index.names.len()), (others + 1, others));
+    // Checking all other namespaces for each one takes far longer.
+    assert!(fastest[1] <= 20 * fastest[0], "{fastest:?} beside {few} and {many} namespaces");
+    let counts = indexes.map(|index| (index.spaces.len(), index.names.len()));
+    assert_eq!(counts, [few, many].map(|others| (others + 1, others)));
 }

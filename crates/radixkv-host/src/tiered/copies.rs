@@ -201,7 +201,7 @@ mod tests {
             });
             let began = Instant::now();
             while copies.try_room(1).is_some() {
-                assert!(began.elapsed() < Duration::from_secs(10), "small jobs pass a large one that waits");
+                assert!(began.elapsed() < Duration::from_secs(60), "small jobs pass a large one that waits");
                 thread::yield_now();
             }
             let small = scope.spawn(|| drop(copies.room(1)));

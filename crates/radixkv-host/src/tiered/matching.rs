@@ -148,7 +148,7 @@ mod tests {
             let begun = session.begin(&space, &prompt, 0, session.match_prefix(&space, &prompt)).expect("room");
             done.send([matched, started, begun.wait().len_tokens()])
         });
-        assert_eq!(is_done.recv_timeout(Duration::from_secs(10)), Ok([4; 3]));
+        assert_eq!(is_done.recv_timeout(Duration::from_secs(60)), Ok([4; 3]));
         drop(locked);
     }
 }

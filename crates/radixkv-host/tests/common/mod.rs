@@ -41,7 +41,8 @@ pub fn folder() -> tempfile::TempDir {
 
 /// A tier of files for so many blocks.
 pub fn files(folder: &Path, blocks: u64) -> Tier<Vec<u8>> {
-    FileTier::new(folder, layout(), blocks * 4096).threads(2).direct_io(false).open().expect("the folder is free")
+    let tier = FileTier::new(folder, layout(), blocks * 4096).threads(2).direct_io(false).timeout(PATIENCE);
+    tier.open().expect("the folder is free")
 }
 
 /// What a [`Faulty`] tier does.
@@ -158,8 +159,9 @@ pub struct Engine {
 /// Tokens that were found on the device, in the host, in remote tiers.
 pub type Found = (usize, usize, usize);
 
+/// A host whose remote tiers are waited for even if their threads are stopped for long.
 pub fn host(blocks: usize) -> HostBuilder {
-    HostTier::builder(SIZE, blocks).block_bytes(BLOCK_BYTES)
+    HostTier::builder(SIZE, blocks).block_bytes(BLOCK_BYTES).remote_timeout(4 * PATIENCE)
 }
 
 impl Engine {

@@ -13,8 +13,9 @@ use std::{
 
 const PLACE: &str = "RADIXKV_WORKER_PLACE";
 const TASK: &str = "RADIXKV_WORKER_TASK";
-/// A worker whose parent has gone ends by itself.
-pub const LIFE: Duration = Duration::from_secs(20);
+/// A worker whose parent has gone ends by itself after this time. What a test waits for takes less
+/// than a quarter of it.
+pub const LIFE: Duration = Duration::from_secs(60);
 
 /// What this process is to do, if it is a worker.
 pub fn task() -> Option<(PathBuf, String)> {

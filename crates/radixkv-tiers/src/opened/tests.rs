@@ -152,7 +152,8 @@ fn what_is_not_polled_stays_in_flight() {
         thread::yield_now();
     }
     assert!(matches!(tier.put_from(puts(1)).unwrap_err().reason, Refusal::Full { in_flight: 4, .. }));
-    assert_eq!(tier.poll(&mut Vec::new(), Duration::ZERO), 4);
+    // A block counts as stored a moment before its completion can be polled.
+    assert_eq!(drained(&tier).len(), 4);
     tier.put_from(puts(1)).unwrap();
 }
 
