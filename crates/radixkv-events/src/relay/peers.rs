@@ -88,8 +88,9 @@ mod tests {
             }
             [0, 1, 3].into_iter().for_each(|at| tasks[at].0.begin());
             tasks[3].0.0.lock().unwrap().unread = Instant::now().checked_sub(2 * UNREAD);
-            // Just now, so not yet too long.
             tasks[1].0.write();
+            // Later than any time of this test, so not yet too long.
+            tasks[1].0.0.lock().unwrap().unread = Some(Instant::now() + Duration::from_secs(3_600));
             for (left, at) in [(4, 3), (3, 2), (2, 0)] {
                 peers.make_room(left + 1);
                 assert_eq!(peers.0.len(), left);

@@ -1,23 +1,29 @@
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+
 use super::*;
 
-/// A relay before a socket that only reads. The channel gets the byte count of each connection
-/// when it ends.
-async fn relayed(bounds: Bounds) -> (SocketAddr, Relay, tokio::sync::mpsc::UnboundedReceiver<usize>) {
+/// A relay before a socket that only reads. The first channel gets a message when the first bytes
+/// of a connection arrive, the second one its byte count when it ends.
+async fn relayed(bounds: Bounds) -> (SocketAddr, Relay, UnboundedReceiver<()>, UnboundedReceiver<usize>) {
     let [outer, inner] = [(); 2].map(|()| async { TcpListener::bind("127.0.0.1:0").await.unwrap() });
     let (outer, inner) = (outer.await, inner.await);
     let (address, behind) = (outer.local_addr().unwrap(), inner.local_addr().unwrap());
-    let (heard, hears) = tokio::sync::mpsc::unbounded_channel();
+    let ((arrived, arrives), (heard, hears)) = (unbounded_channel(), unbounded_channel());
     tokio::spawn(async move {
         while let Ok((mut stream, _)) = inner.accept().await {
-            let heard = heard.clone();
+            let (arrived, heard) = (arrived.clone(), heard.clone());
             tokio::spawn(async move {
-                let mut bytes = Vec::new();
+                let mut bytes = vec![0; 1];
+                if stream.read_exact(&mut bytes).await.is_err() {
+                    bytes.clear();
+                }
+                let _ = arrived.send(());
                 let _ = stream.read_to_end(&mut bytes).await;
                 let _ = heard.send(bytes.len());
             });
         }
     });
-    (address, Relay::inward(outer, behind, bounds), hears)
+    (address, Relay::inward(outer, behind, bounds), arrives, hears)
 }
 
 fn run(test: impl Future<Output = ()>) {
@@ -34,7 +40,7 @@ fn begun() -> Vec<u8> {
 fn one_that_does_not_begin_is_cut_off_and_one_that_has_begun_may_be_silent() {
     run(async {
         let greeting = Duration::from_millis(100);
-        let (address, relay, mut heard) = relayed(Bounds { greeting, ..Bounds::OF_ANY }).await;
+        let (address, relay, _, mut heard) = relayed(Bounds { greeting, ..Bounds::OF_ANY }).await;
         let mut begins = TcpStream::connect(address).await.unwrap();
         begins.write_all(&begun()).await.unwrap();
         let mut slow = TcpStream::connect(address).await.unwrap();
@@ -57,13 +63,13 @@ fn one_that_does_not_begin_is_cut_off_and_one_that_has_begun_may_be_silent() {
 #[test]
 fn a_further_peer_takes_the_place_of_the_first() {
     run(async {
-        let (address, relay, mut heard) = relayed(Bounds { peers: 2, ..Bounds::OF_ANY }).await;
+        let (address, relay, mut arrives, mut heard) = relayed(Bounds { peers: 2, ..Bounds::OF_ANY }).await;
         let mut peers = Vec::new();
         for _ in 0..3 {
             let mut peer = TcpStream::connect(address).await.unwrap();
             peer.write_all(&begun()).await.unwrap();
-            // Keeps the order of the connections.
-            sleep(Duration::from_millis(50)).await;
+            // Before the next one connects, which may end the first.
+            assert_eq!(arrives.recv().await, Some(()));
             peers.push(peer);
         }
         assert_eq!(heard.recv().await, Some(67), "the first has ended");

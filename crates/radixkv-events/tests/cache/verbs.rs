@@ -1,6 +1,10 @@
 //! Any mix of verbs from several threads, with evictions, quotas, clears and drops of namespaces.
 
-use std::{sync::Barrier, thread, time::Duration};
+use std::{
+    sync::Barrier,
+    thread,
+    time::{Duration, Instant},
+};
 
 use fastrand::Rng;
 use radixkv::{Clock, Eviction, PrefixCache, Quota, Session, Watermarks};
@@ -9,6 +13,8 @@ use radixkv_events::{CacheRecorder, Follower, HashScheme, Token, Verdict};
 use super::truth::{BLOCK, feed, namespaces, of_cache, of_follower};
 
 const THREADS: u64 = 4;
+/// Longer than any turn of the background evictor takes.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// One of the verbs that change what is cached.
 pub(crate) fn verb(cache: &PrefixCache, session: &Session, dice: &mut Rng) {
@@ -38,18 +44,19 @@ pub(crate) fn verb(cache: &PrefixCache, session: &Session, dice: &mut Rng) {
 /// cache holds.
 fn agrees(cache: &PrefixCache, recorder: &mut CacheRecorder, known: &mut Follower, copy: &mut Follower) -> bool {
     // A background evictor may be at work for a moment longer.
-    (0..1_000).any(|_| {
+    let end = Instant::now() + PATIENCE;
+    loop {
         while let Some(numbered) = recorder.next().expect("events that follow from one another") {
             assert_eq!(feed(known, &numbered), Verdict::Applied);
             assert!(matches!(feed(copy, &numbered), Verdict::Applied | Verdict::Duplicate));
         }
         let truth = of_cache(cache);
         let agrees = of_follower(known.holdings()) == truth && of_follower(copy.holdings()) == truth;
-        if !agrees {
-            thread::sleep(Duration::from_millis(1));
+        if agrees || Instant::now() > end {
+            return agrees;
         }
-        agrees
-    })
+        thread::sleep(Duration::from_millis(1));
+    }
 }
 
 fn follow(eviction: Eviction, scheme: HashScheme) {
