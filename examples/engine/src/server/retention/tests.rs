@@ -1,10 +1,11 @@
-use radixkv::PrefixCache;
+use radixkv::{Clock, PrefixCache};
 
 use super::*;
 
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// A cache of 8 blocks of 4 tokens, with a session and a retention.
+/// A cache of 8 blocks of 4 tokens, whose clock only the test advances, with a session and a
+/// retention.
 struct Bed {
     cache: PrefixCache,
     session: Session,
@@ -13,7 +14,7 @@ struct Bed {
 
 impl Bed {
     fn new(budget: usize) -> Self {
-        let cache = PrefixCache::builder(4, 8).build().expect("a cache");
+        let cache = PrefixCache::builder(4, 8).clock(Clock::Logical).build().expect("a cache");
         Self { session: cache.session(), cache, retention: Retention::new(budget, 4) }
     }
 
@@ -68,6 +69,7 @@ fn a_hit_retains_anew_and_time_ends_it() {
     assert_eq!(bed.protected_after(&tokens, None), 2);
     assert!(until(&bed) > first);
     std::thread::sleep(short);
+    bed.cache.set_time(2 * short.as_nanos() as u64);
     let other: Vec<Token> = (100..104).collect();
     assert_eq!(bed.protected_after(&other, None), 0);
     assert!(bed.retention.retained.lock().expect("no panic").is_empty());
