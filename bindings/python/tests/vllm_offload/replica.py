@@ -31,7 +31,8 @@ def main(region, size, engine, seed, seconds=3600):
     vllm_engine.start_hashing()
     end = time.monotonic() + float(seconds)
     print("ready", flush=True)
-    while time.monotonic() < end:
+    # At least one report, however slow the process is.
+    while replica.requests < 20 or time.monotonic() < end:
         replica.run(prompt(draw))
         if replica.requests % 20 == 0:
             print(replica.requests, replica.loaded, replica.stored, flush=True)

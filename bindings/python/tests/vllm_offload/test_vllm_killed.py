@@ -47,6 +47,13 @@ class Process:
         if line != "ready\n":
             raise AssertionError(f"{line}{self._running.stderr.read()}")
 
+    def wait_until_it_has_stored(self):
+        """How many chunks it had stored by its first report."""
+        line = self._running.stdout.readline()
+        if not line:
+            raise AssertionError(self._running.stderr.read())
+        return int(line.split()[2])
+
     def kill(self):
         assert self._running.poll() is None, self._running.stderr.read()
         self._running.kill()
@@ -116,8 +123,8 @@ def test_killed_replicas_leave_the_region_whole(region):
 def test_a_killed_replica_leaves_what_it_had_stored(region, replicas):
     first = Process(region, 1)
     first.wait_until_ready()
-    time.sleep(0.3)
-    _, _, stored = first.kill()
+    stored = first.wait_until_it_has_stored()
+    first.kill()
     second = replicas(chunks=24, tier={"region": region, "region_bytes": SIZE})
     draw = random.Random(1)
     for _ in range(40):
