@@ -17,14 +17,6 @@ SECONDS = float(os.environ.get("RADIXKV_STRESS_SECONDS", "2"))
 BLOCK, BLOCKS, THREADS = 4, 96, 4
 
 
-def becomes(holds, seconds=60):
-    """Whether a condition holds, at once or soon."""
-    latest = time.monotonic() + seconds
-    while not holds() and time.monotonic() < latest:
-        time.sleep(0.001)
-    return holds()
-
-
 def stamp(tokens, blocks):
     return tokens[: blocks * BLOCK].astype(np.uint32).tobytes()
 
@@ -183,12 +175,7 @@ def test_every_hit_holds_its_tokens(eviction):
     time.sleep(0.01)
     cache.settle()
     cache.validate()
-
-    def is_at_rest():
-        stats = cache.stats()
-        return stats["reserved_blocks"] == stats["protected_blocks"] == stats["waiting_requests"] == 0
-
-    # A thread that evicts in the background may be in the middle of a turn.
-    assert becomes(is_at_rest), cache.stats()
+    stats = cache.stats()
+    assert stats["reserved_blocks"] == stats["protected_blocks"] == stats["waiting_requests"] == 0
     cache.evict(BLOCKS)
-    assert becomes(lambda: cache.free_blocks == BLOCKS) and cache.stats()["hit_tokens"] > 0
+    assert cache.free_blocks == BLOCKS and stats["hit_tokens"] > 0

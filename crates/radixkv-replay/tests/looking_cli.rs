@@ -8,7 +8,7 @@ mod svg_text;
 use std::{
     collections::HashSet,
     fs,
-    io::Read,
+    io::{Read, Write},
     path::{Path, PathBuf},
     process::{Command, Output, Stdio},
     thread,
@@ -287,6 +287,19 @@ fn a_replay_that_has_ended_is_shown_as_text_where_there_is_no_terminal() {
     assert!(other.contains("not a file that `radixkv replay --live`"), "{other}");
 }
 
+/// What a program shows until it has shown these words or has ended.
+#[cfg(target_os = "linux")]
+fn read_until(screen: &mut impl Read, words: &str) -> String {
+    let (mut text, mut part) = (String::new(), [0; 4096]);
+    while !text.contains(words) {
+        match screen.read(&mut part).expect("a screen") {
+            0 => break,
+            read => text += &String::from_utf8_lossy(&part[..read]),
+        }
+    }
+    text
+}
+
 #[test]
 #[cfg(target_os = "linux")]
 fn in_a_terminal_top_ends_with_q_and_leaves_it_as_it_was() {
@@ -295,13 +308,19 @@ fn in_a_terminal_top_ends_with_q_and_leaves_it_as_it_was() {
     printed(&["replay", &trace, "--live", &live]);
     // `script` runs a command in its own terminal; keys come from its standard input.
     let top = format!("stty cols 80 rows 24; '{}' top --live '{live}'; echo status $?", env!("CARGO_BIN_EXE_radixkv"));
-    let shell = format!("(sleep 1; printf q; sleep 1) | timeout 60 script -qec \"{top}\" /dev/null");
-    let output = Command::new("sh").args(["-c", &shell]).env("TERM", "xterm").output().expect("a shell");
-    let shown = String::from_utf8_lossy(&output.stdout).into_owned();
-    if !shown.contains("status") {
-        println!("skipped: there is no command `script`: {}", String::from_utf8_lossy(&output.stderr));
+    let mut script = Command::new("timeout");
+    script.args(["60", "script", "-qec", &top, "/dev/null"]).env("TERM", "xterm");
+    let mut script = script.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("the command runs");
+    let (mut keys, mut screen) = (script.stdin.take().expect("a pipe"), script.stdout.take().expect("a pipe"));
+    let mut shown = read_until(&mut screen, "hottest");
+    if shown.is_empty() {
+        println!("skipped: there is no command `script`: {}", script.wait().expect("it ends"));
         return;
     }
+    keys.write_all(b"q").expect("a key");
+    shown += &read_until(&mut screen, "status 0");
+    drop(keys);
+    script.wait().expect("it ends");
     let place = |code: &str| shown.find(code).unwrap_or_else(|| panic!("{code:?} in {shown:?}"));
     let (enters, leaves, ends) = (place("\u{1b}[?1049h"), place("\u{1b}[?1049l"), place("status 0"));
     assert!(enters < place("hottest") && place("hottest") < leaves && leaves < ends, "{shown:?}");
@@ -324,13 +343,9 @@ fn a_terminal_that_has_gone_ends_top() {
         println!("skipped: there is no command `script`");
         return;
     };
-    let mut shown = script.stdout.take().expect("a pipe");
-    let (mut text, mut part) = (String::new(), [0; 4096]);
-    while !text.contains("hottest") {
-        let read = shown.read(&mut part).expect("a screen");
-        assert!(read > 0, "{text:?}");
-        text += &String::from_utf8_lossy(&part[..read]);
-    }
+    let mut screen = script.stdout.take().expect("a pipe");
+    let shown = read_until(&mut screen, "hottest");
+    assert!(shown.contains("hottest"), "{shown:?}");
     // Enough time until it waits for keys.
     thread::sleep(Duration::from_millis(500));
     script.kill().and_then(|()| script.wait()).expect("killed");
@@ -339,7 +354,7 @@ fn a_terminal_that_has_gone_ends_top() {
         let status = fs::read_to_string(format!("/proc/{id}/stat"));
         status.is_ok_and(|status| status.contains("(radixkv)") && !status.contains(") Z "))
     };
-    let end = Instant::now() + Duration::from_secs(10);
+    let end = Instant::now() + Duration::from_secs(60);
     while is_running() && Instant::now() < end {
         thread::sleep(Duration::from_millis(20));
     }
