@@ -116,8 +116,8 @@ def test_a_retention_ends_when_it_says(cache):
 def test_quotas_limit_a_namespace(cache):
     tenant = cache.namespace("tenant")
     assert tenant.quota == {"cached_blocks": None, "pinned_blocks": None, "time_to_idle": None}
-    tenant.set_quota(cached_blocks=2, pinned_blocks=3, time_to_idle=1.5)
-    assert tenant.quota == {"cached_blocks": 2, "pinned_blocks": 3, "time_to_idle": 1.5}
+    tenant.set_quota(cached_blocks=2, pinned_blocks=3, time_to_idle=600.5)
+    assert tenant.quota == {"cached_blocks": 2, "pinned_blocks": 3, "time_to_idle": 600.5}
     with pytest.raises(radixkv.OverQuotaError) as refused:
         cache.acquire(prompt(0, 4), namespace=tenant)
     assert (refused.value.requested, refused.value.pinned, refused.value.limit) == (4, 0, 3)
