@@ -257,7 +257,7 @@ def test_a_background_evictor_keeps_blocks_free():
         store(cache, prompt(begin)).release()
 
     async def main():
-        for _ in range(1000):
+        for _ in range(6000):
             if cache.free_blocks >= 8:
                 return True
             await asyncio.sleep(0.01)

@@ -14,10 +14,11 @@ async fn relayed(bounds: Bounds) -> (SocketAddr, Relay, UnboundedReceiver<()>, U
             let (arrived, heard) = (arrived.clone(), heard.clone());
             tokio::spawn(async move {
                 let mut bytes = vec![0; 1];
-                if stream.read_exact(&mut bytes).await.is_err() {
+                if stream.read_exact(&mut bytes).await.is_ok() {
+                    let _ = arrived.send(());
+                } else {
                     bytes.clear();
                 }
-                let _ = arrived.send(());
                 let _ = stream.read_to_end(&mut bytes).await;
                 let _ = heard.send(bytes.len());
             });

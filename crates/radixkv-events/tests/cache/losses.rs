@@ -89,7 +89,7 @@ fn a_subscriber_is_right_again_after_batches_were_lost_in_the_queue() {
     }
     let truth = of_cache(&cache);
     // One more batch, so that a gap at the end is seen.
-    let is_right = (0..2_000).any(|round| {
+    let is_right = (0..10_000).any(|round| {
         if round % 100 == 0 {
             cache.namespace(&["unused"]).clear();
             recorder.pump(&publisher).expect("events that follow from one another");

@@ -61,7 +61,7 @@ impl Followed {
             thread::sleep(Duration::from_millis(2));
             is_right()
         };
-        assert!((0..5_000).any(|_| waits()), "the events are not those of the caches");
+        assert!((0..30_000).any(|_| waits()), "the events are not those of the caches");
         assert!(self.sources.iter().all(|(_, subscriber)| subscriber.failure().is_none()));
     }
 
