@@ -1,6 +1,10 @@
 //! Replays over a host tier: where tokens are found, which instance serves, and which errors occur.
 
-use std::path::Path;
+use std::{
+    path::Path,
+    thread,
+    time::{Duration, Instant},
+};
 
 use radixkv::{Eviction, PrefixCache, Watermarks};
 use radixkv_host::{HostTier, NoCopies, TierMode, TieredBuildError, TieredCache, WritePolicy};
@@ -215,9 +219,14 @@ fn what_does_not_go_together_is_refused() {
     assert!(matches!(refused(config(3, tiers).hold(true)), ReplayError::TiersExclude));
 }
 
-/// The tokens that a device and a host hit for the first requests of a trace, served one by one.
+/// Free blocks below which the background thread evicts, and at which it stops.
+const AHEAD: usize = 8;
+
+/// The tokens that a device and a host hit for the first requests of a trace, served one by one,
+/// each once the background thread is at rest: a request finds blocks on their way nowhere.
 fn hits_over_tiers(trace: &Trace, requests: usize, mode: TierMode, eviction: Eviction) -> usize {
     const BLOCK: usize = 512;
+    let is_ahead = matches!(eviction, Eviction::Background(_));
     let cache = PrefixCache::builder(BLOCK, 1_024).eviction(eviction).build().expect("a cache");
     let host = HostTier::builder(BLOCK, 3_072).build().expect("a tier");
     let tiers = TieredCache::builder(&cache, &host, NoCopies).mode(mode).build().expect("they go together");
@@ -229,6 +238,13 @@ fn hits_over_tiers(trace: &Trace, requests: usize, mode: TierMode, eviction: Evi
         let start = session.acquire(&space, &tokens, 0).expect("room");
         hits += start.len_tokens();
         drop(session.insert(&space, &start.lease, &tokens, start.blocks).expect("it fits"));
+        drop(start.lease);
+        let end = Instant::now() + Duration::from_secs(60);
+        while is_ahead && cache.free_blocks() < AHEAD {
+            assert!(Instant::now() < end, "{} blocks are free", cache.free_blocks());
+            thread::yield_now();
+        }
+        cache.settle();
     }
     assert_eq!(tiers.stats().dropped_blocks, 0);
     hits
@@ -246,7 +262,7 @@ fn the_background_thread_costs_no_hit_over_a_host_tier() {
     }
     let trace = Trace::open(path, None).expect("a readable trace");
     for mode in [TierMode::Exclusive, TierMode::Shared] {
-        let background = Eviction::Background(Watermarks::for_capacity(1_024));
+        let background = Eviction::Background(Watermarks::new(AHEAD, AHEAD));
         let [inline, ahead] =
             [Eviction::Inline, background].map(|eviction| hits_over_tiers(&trace, 3_000, mode, eviction));
         println!("{mode:?}: {inline} tokens inline, {ahead} by the background thread");
