@@ -7,6 +7,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use radixkv::{BlockId, Builder, Clock, Namespace, PrefixCache, Token};
 use radixkv_scheduler::{
@@ -185,7 +187,13 @@ impl World {
         assert_eq!((self.queue.unfinished_requests(), self.queue.len()), (0, 0));
         self.cache.settle();
         self.cache.validate().expect("sound");
-        let stats = self.cache.stats();
+        let mut stats = self.cache.stats();
+        let end = Instant::now() + Duration::from_secs(60);
+        // A background evictor may free blocks while the numbers are read.
+        while (stats.reserved_blocks, stats.protected_blocks) != (0, 0) && Instant::now() < end {
+            thread::yield_now();
+            stats = self.cache.stats();
+        }
         assert_eq!((stats.reserved_blocks, stats.protected_blocks), (0, 0), "all blocks are free or evictable");
         stats.evictable_blocks
     }
