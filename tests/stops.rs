@@ -50,8 +50,9 @@ const LONGEST_REST: Duration = Duration::from_micros(10);
 
 type Configure = fn(Builder) -> Builder;
 
-const SETTINGS: [(&str, Configure); 3] = [
+const SETTINGS: [(&str, Configure); 4] = [
     ("inline", |builder| builder),
+    ("shards", |builder| builder.shards(3)),
     ("background", |builder| builder.eviction(Eviction::Background(Watermarks::new(CAPACITY / 2, CAPACITY * 3 / 4)))),
     ("external", Builder::external),
 ];

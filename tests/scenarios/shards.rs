@@ -247,3 +247,28 @@ fn prompts_of_one_time_are_evicted_in_the_order_of_their_inserts() {
     let left: Vec<_> = (0..10).filter(|number| session.peek(&tenant, &[*number, *number]) > 0).collect();
     assert_eq!(left, Vec::from_iter(1..10));
 }
+
+/// Two sessions have inserted in turn; one of them goes on. In turns of its own shard it evicts its
+/// own prompts first.
+#[test]
+fn shards_work_alone_again_after_a_quota_and_an_eviction_from_a_namespace() {
+    let cache = PrefixCache::builder(2, 40).shards(2).clock(Clock::Logical).build().expect("valid");
+    let (space, one, two) = (cache.default_namespace(), cache.session(), cache.session());
+    let put_at = |session: &Session, time: u32| {
+        cache.set_time(time.into());
+        put(session, &space, &[time, time]);
+    };
+    (1..41).for_each(|time| put_at(if time % 2 == 1 { &one } else { &two }, time));
+    assert_eq!(space.evict(1), 1, "of time 1");
+    (41..45).for_each(|time| put_at(&two, time));
+    let left = |times: [u32; 5]| times.map(|time| one.peek(&space, &[time, time]));
+    assert_eq!(left([2, 3, 4, 5, 6]), [0, 2, 0, 2, 0], "one was free");
+
+    space.set_quota(Quota::default().cached_blocks(40));
+    (45..47).for_each(|time| put_at(&two, time));
+    assert_eq!(left([3, 5, 7, 8, 9]), [0, 0, 2, 2, 2], "in the order of all");
+
+    space.set_quota(Quota::default());
+    (47..49).for_each(|time| put_at(&two, time));
+    assert_eq!(left([7, 8, 9, 10, 11]), [2, 0, 2, 0, 2]);
+}

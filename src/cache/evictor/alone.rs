@@ -16,7 +16,7 @@
 //!
 //! - under a policy other than `lru` and `fifo`, and once a time to idle was set;
 //! - while there is a subscriber, a sink, a listing, a hidden block, a detached space, a retention,
-//!   a quota group, a waiter, or an exchange or sorting of candidates
+//!   a limit on cached blocks, a waiter, or an exchange or sorting of candidates
 //!   ([`Evictor::may_work_alone`]);
 //! - with a background evictor, for a payer with a limit on pinned blocks, and while a pass over
 //!   the namespaces is due (`blocks::allocate`).

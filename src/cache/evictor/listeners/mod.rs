@@ -24,10 +24,10 @@
 //! example of a listener, for tests.
 //!
 //! A turn of one shard has one lock, so it may tell only `marks` and the counts of `quota`, which
-//! are atomic. While any other listener has someone to tell, or a namespace has a group (`quota`),
-//! [`Listeners::let_shards_alone`] is false and every eviction is in a turn of all. That check
-//! costs a turn of one five comparisons. A new listener must be added to it, unless several threads
-//! may call the listener at once.
+//! are atomic. While any other listener has someone to tell, or a namespace has a limit on cached
+//! blocks, [`Listeners::let_shards_alone`] is false and every eviction is in a turn of all. That
+//! check costs a turn of one five comparisons. A new listener must be added to it, unless several
+//! threads may call the listener at once.
 
 mod drafts;
 mod invalidation;
@@ -102,7 +102,7 @@ impl Listeners {
             && self.victims.is_none()
             && self.hidden.is_empty()
             && self.listings.is_empty()
-            && self.quotas.limited.is_empty()
+            && self.quotas.have_no_limits()
     }
 }
 

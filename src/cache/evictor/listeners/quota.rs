@@ -28,6 +28,8 @@ pub(in crate::cache) struct Quotas {
     /// The noted groups: all that are over their limit and have a candidate, and some others.
     over: BTreeSet<QuotaGroup>,
     groups: usize,
+    /// The number of namespaces with a limit on cached blocks.
+    limits: usize,
 }
 
 /// Progress in filing a shard's candidates again under their groups.
@@ -79,6 +81,17 @@ impl Quotas {
     pub(in crate::cache) fn is_noted(&self, group: QuotaGroup) -> bool {
         self.over.contains(&group)
     }
+
+    /// Whether no namespace has a limit on cached blocks.
+    pub(in crate::cache) fn have_no_limits(&self) -> bool {
+        self.limits == 0
+    }
+
+    /// Counts a namespace whose limit on cached blocks is about to be set or removed.
+    fn count_limit(&mut self, account: &NamespaceAccount, has_limit: bool) {
+        self.limits -= usize::from(account.cached_limit().is_some());
+        self.limits += usize::from(has_limit);
+    }
 }
 
 impl Evictor<'_> {
@@ -126,6 +139,7 @@ impl Evictor<'_> {
         quota: Quota,
         resources: Resources<'_>,
     ) {
+        self.common.listeners.quotas.count_limit(account, quota.cached_blocks.is_some());
         account.limit(quota.cached_blocks, quota.pinned_blocks);
         account.set_time_to_idle(quota.time_to_idle);
         let group = match (quota.cached_blocks, quota.time_to_idle) {
@@ -202,6 +216,7 @@ impl Evictor<'_> {
 
     /// Forgets the quota of a namespace that has ended.
     pub(in crate::cache) fn end_quota(&mut self, account: &NamespaceAccount) {
+        self.common.listeners.quotas.count_limit(account, false);
         account.limit(None, None);
         account.set_time_to_idle(None);
         if let Some(group) = account.group.get(&self.owner) {
