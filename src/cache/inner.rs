@@ -407,7 +407,7 @@ impl Inner {
 
     /// The statistics of the cache as of the last settling.
     pub(super) fn stats(&self) -> Stats {
-        let gauged = read_gauges(&self.gauges, self.pool.capacity(), self.free_blocks());
+        let gauged = read_gauges(&self.gauges, self.pool.capacity(), || self.free_blocks());
         self.counted(Stats {
             waiting_requests: self.wait_list.len(),
             index_bytes: self.domain.bytes(),

@@ -246,15 +246,21 @@ pub(in crate::cache) fn runs(gauges: &[CachePadded<Gauges>]) -> usize {
 
 /// The statistics of a cache of `capacity` blocks, `free` of which are free, as of the evictor's
 /// last turns.
-pub(in crate::cache) fn read_gauges(gauges: &[CachePadded<Gauges>], capacity: usize, free: usize) -> Stats {
+pub(in crate::cache) fn read_gauges(
+    gauges: &[CachePadded<Gauges>],
+    capacity: usize,
+    free: impl FnOnce() -> usize,
+) -> Stats {
     // Relaxed: numbers for statistics. While other threads use the cache they may be of different
     // moments, so each is limited to the capacity that the numbers before it leave.
     let count =
         |number: fn(&Gauges) -> &AtomicUsize| gauges.iter().map(|gauge| number(gauge).load(Relaxed)).sum::<usize>();
     let sum = |number: fn(&Gauges) -> &AtomicU64| gauges.iter().map(|gauge| number(gauge).load(Relaxed)).sum::<u64>();
-    let free = free.min(capacity);
-    let protected = count(|gauge| &gauge.protected).min(capacity - free);
-    let evictable = count(|gauge| &gauge.evictable).min(capacity - free - protected);
+    let (protected, evictable) = (count(|gauge| &gauge.protected), count(|gauge| &gauge.evictable));
+    // Read last: a block that is evicted meanwhile is counted twice, and not taken for reserved.
+    let free = free().min(capacity);
+    let protected = protected.min(capacity - free);
+    let evictable = evictable.min(capacity - free - protected);
     Stats {
         capacity_blocks: capacity,
         free_blocks: free,
