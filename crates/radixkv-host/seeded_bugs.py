@@ -94,7 +94,7 @@ BUGS = [
      [(SNAPSHOT, "match self.moment.allows(&state, namespace) {", "match true {")]),
     ("arrivals that are in the way of newer ones", "tiers of_what_leaves_at_once_the_newest_stays_in_a_host_that_is_too_small",
      [(OFFLOADING, "if arrival.lacking_blocks() > 0 && !arriving.is_empty() {", "if arrival.lacking_blocks() > 9999 && !arriving.is_empty() {")]),
-    ("a host block that comes in with a part of it missing", "content one_thread_finds_what_it_computed",
+    ("a host block that comes in with a part of it missing", "mover_thread a_host_block_whose_first_half_has_left_the_device_stays_out",
      [(OFFLOADING, "            if self.parts(number).any(|part| self.source(sources, &part).is_none()) {", "            if self.parts(number).all(|part| self.source(sources, &part).is_none()) {")]),
 ]
 

@@ -45,6 +45,28 @@ fn settle(tiers: &TieredCache) {
     assert_eq!(tiers.evict(0), 0);
 }
 
+/// The device evicts the second half of a host block, then the first half, before the mover's thread
+/// copies the second.
+// Holds: HT1.
+#[test]
+fn a_host_block_whose_first_half_has_left_the_device_stays_out() {
+    let cache = PrefixCache::builder(2, 8).build().expect("a cache");
+    let host = HostTier::builder(4, 4).build().expect("a tier");
+    let (mover, is_called, go) = gated();
+    let tiers = TieredCache::builder(&cache, &host, mover).mode(TierMode::Shared).mover_thread(4);
+    let (tiers, space) = (tiers.build().expect("they go together"), cache.default_namespace());
+    serve(&tiers, &space, B);
+    serve(&tiers, &space, A);
+    assert_eq!(cache.evict(1), 1);
+    is_called.recv().expect("the mover is busy with B, whose first half it leases");
+    assert_eq!([cache.evict(1), cache.evict(1)], [1, 1], "both of A");
+    // One more than it needs.
+    (0..2).for_each(|_| go.send(()).expect("the mover waits"));
+    settle(&tiers);
+    assert_eq!([A, B].map(|prompt| host.peek(&space.name(), prompt, 0)), [0, 4]);
+    assert_eq!(tiers.stats().incomplete_blocks, 1);
+}
+
 // Holds: HT7.
 #[test]
 fn a_demotion_before_a_clear_brings_nothing_after_it() {
