@@ -12,11 +12,10 @@ list=$(python3 ci/packages.py)
 mapfile -t packages <<<"$list"
 
 jsons=()
-for package in "${packages[@]}"; do
-    RUSTDOC="$PWD/ci/api/rustdoc" cargo rustdoc -q --locked -p "$package" --lib --all-features -- \
-        -Z unstable-options --output-format json --cap-lints allow
-    jsons+=("$target/doc/${package//-/_}.json")
-done
+for package in "${packages[@]}"; do jsons+=("$target/doc/${package//-/_}.json"); done
+# All at once, as ci/docs.sh documents them: dependencies have the same features.
+RUSTDOC="$PWD/ci/api/rustdoc" RUSTDOCFLAGS='-Z unstable-options --output-format json --cap-lints allow' \
+    cargo doc -q "${packages[@]/#/-p}" --locked --all-features --no-deps --lib
 cargo run -q --locked --manifest-path ci/api/Cargo.toml --target-dir "$target/api" -- "${jsons[@]}" >"$target/api.txt"
 
 if [ "${1:-}" = --write ]; then
