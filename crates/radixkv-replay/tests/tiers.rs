@@ -219,14 +219,11 @@ fn what_does_not_go_together_is_refused() {
     assert!(matches!(refused(config(3, tiers).hold(true)), ReplayError::TiersExclude));
 }
 
-/// Free blocks below which the background thread evicts, and at which it stops.
-const AHEAD: usize = 8;
-
 /// The tokens that a device and a host hit for the first requests of a trace, served one by one,
 /// each once the background thread is at rest: a request finds blocks on their way nowhere.
 fn hits_over_tiers(trace: &Trace, requests: usize, mode: TierMode, eviction: Eviction) -> usize {
     const BLOCK: usize = 512;
-    let is_ahead = matches!(eviction, Eviction::Background(_));
+    let marks = if let Eviction::Background(marks) = eviction { marks } else { Watermarks::new(0, 0) };
     let cache = PrefixCache::builder(BLOCK, 1_024).eviction(eviction).build().expect("a cache");
     let host = HostTier::builder(BLOCK, 3_072).build().expect("a tier");
     let tiers = TieredCache::builder(&cache, &host, NoCopies).mode(mode).build().expect("they go together");
@@ -235,16 +232,18 @@ fn hits_over_tiers(trace: &Trace, requests: usize, mode: TierMode, eviction: Evi
     for request in &trace.requests()[..requests] {
         tokens.resize(request.prompt_tokens() / BLOCK * BLOCK, 0);
         trace.fill(request, &mut tokens);
+        let evicted = tiers.stats().evicted_blocks;
         let start = session.acquire(&space, &tokens, 0).expect("room");
         hits += start.len_tokens();
         drop(session.insert(&space, &start.lease, &tokens, start.blocks).expect("it fits"));
         drop(start.lease);
         let end = Instant::now() + Duration::from_secs(60);
-        while is_ahead && cache.free_blocks() < AHEAD {
+        // A turn has begun if too few are free, or if one has evicted.
+        let is_at_work = |free| free < marks.low || tiers.stats().evicted_blocks > evicted;
+        while cache.free_blocks() < marks.high && is_at_work(cache.free_blocks()) {
             assert!(Instant::now() < end, "{} blocks are free", cache.free_blocks());
             thread::yield_now();
         }
-        cache.settle();
     }
     assert_eq!(tiers.stats().dropped_blocks, 0);
     hits
@@ -262,7 +261,7 @@ fn the_background_thread_costs_no_hit_over_a_host_tier() {
     }
     let trace = Trace::open(path, None).expect("a readable trace");
     for mode in [TierMode::Exclusive, TierMode::Shared] {
-        let background = Eviction::Background(Watermarks::new(AHEAD, AHEAD));
+        let background = Eviction::Background(Watermarks::for_capacity(1_024));
         let [inline, ahead] =
             [Eviction::Inline, background].map(|eviction| hits_over_tiers(&trace, 3_000, mode, eviction));
         println!("{mode:?}: {inline} tokens inline, {ahead} by the background thread");
