@@ -5,7 +5,9 @@ reason below may live. `--texts` only checks that the text of every bug stands i
 import os
 import pathlib
 import re
+import resource
 import shutil
+import signal
 import subprocess
 import sys
 
@@ -19,6 +21,7 @@ CXX = os.environ.get("CXX", "c++")
 FLAGS = "-std=c++17 -O1 -fno-strict-aliasing -w -DRK_HOST_SIM".split()
 TESTS = ["sim/fiber", "sim/guard", "sim/simt", "sim/queue", "sim/ptx", "sim/isa", "sim/races", "sim/test/attention",
          "sim/test/movement", "sim/test/queues", "sim/test/programs", "sim/test/main"]
+# Seconds of a processor: a program that takes more never ends.
 TIMEOUT = 120
 
 # (what, file, text that occurs there once, text in its place, why it may live)
@@ -346,9 +349,9 @@ def build(source, target, include):
 
 
 def verdict(program, *arguments):
-    try:
-        done = run([str(program), "quick", *arguments], timeout=TIMEOUT)
-    except subprocess.TimeoutExpired:
+    limit = lambda: resource.setrlimit(resource.RLIMIT_CPU, (TIMEOUT, TIMEOUT + 1))
+    done = run([str(program), "quick", *arguments], preexec_fn=limit)
+    if done.returncode == -signal.SIGXCPU:
         return "caught", "never ends"
     said = (done.stderr.strip() or done.stdout.strip()).splitlines()
     return ("lives", "") if done.returncode == 0 else ("caught", said[0][:110] if said else f"signal {-done.returncode}")
