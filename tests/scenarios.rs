@@ -46,9 +46,9 @@ mod points;
 mod quotas;
 #[path = "scenarios/retention.rs"]
 mod retention;
-#[cfg(feature = "async")]
 #[path = "scenarios/shards.rs"]
 mod shards;
+#[cfg(feature = "async")]
 #[path = "scenarios/tenants.rs"]
 mod tenants;
 #[path = "scenarios/walk.rs"]
