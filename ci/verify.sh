@@ -4,6 +4,7 @@
 # bugs, which the commit draws, stress for two seconds under AddressSanitizer with yields in the
 # atomics, and what operations cost, in instructions and in cache lines of other cores. The nightly
 # script explores each model at three and four preemptions and to its end, and has every seeded bug.
+#
 # In two lanes beside each other, about as long as one another: two cores are enough for it.
 set -uo pipefail
 cd "$(dirname "$0")/.."
@@ -26,13 +27,13 @@ first() {
     step stress bash ci/asan.sh
     step instructions bash benches/instructions/count.sh
     step 'far lines' bash benches/instructions/lines.sh
-    step region bash ci/region.sh
 }
 
 second() {
     step 'seeded bugs' python3 loom_tests/seeded_bugs.py --part "$part"
     step 'other models' env "${bounds[@]}" bash ci/loom.sh "$others"
     step schedules bash ci/shuttle.sh
+    step region bash ci/region.sh
 }
 
 lanes first second
