@@ -149,15 +149,11 @@ def test_a_cancelled_batch_is_handed_out_all_the_same(region):
     with radixkv.DigestStore(region, "tests", **FACTS, threads=1) as store:
         keep(store, range(100))
         keys, buffer = [key(number % 100) for number in range(5000)], np.zeros(5000 * BLOCK, dtype=np.uint8)
-        for _ in range(100):
-            batches = [store.load(keys, buffer) for _ in range(3)]
-            store.cancel(batches[2])
-            outcomes = [store.wait(batch, 60) for batch in batches]
-            assert set(outcomes[0]) == set(outcomes[1]) == {DONE} and set(outcomes[2]) <= {DONE, CANCELLED}
-            # Where this thread is slow, the batch may be done before it is cancelled.
-            if CANCELLED in outcomes[2]:
-                break
-        assert store.stats()["cancelled"] == outcomes[2].count(CANCELLED) > 0
+        batches = [store.load(keys, buffer) for _ in range(3)]
+        store.cancel(batches[2])
+        outcomes = [store.wait(batch, 60) for batch in batches]
+        assert set(outcomes[0]) == set(outcomes[1]) == {DONE} and CANCELLED in outcomes[2]
+        assert store.stats()["cancelled"] == outcomes[2].count(CANCELLED)
 
 
 def test_a_time_to_live_ends(store):
@@ -213,7 +209,6 @@ import sys; sys.path[:0] = {sys.path!r}
 import random, radixkv, test_digests as tests
 region = radixkv.DigestRegion({path!r})
 store = radixkv.DigestStore(region, "tests", **tests.FACTS)
-tests.keep(store, random.sample(range(500), 20))
 print("begins", flush=True)
 while True:
     tests.keep(store, random.sample(range(500), 20))

@@ -62,8 +62,8 @@ fn calls_allocate_nothing_after_the_first_ones() {
     let weights = Weights::from_f32(64, 100, &[0.5; 6400]);
     let mut products = [0.0; 300];
     // A pool's queue of calls grows by a block of memory now and then, more often while other
-    // programs have the processors: the best of some tries counts.
-    for (threads, most, tries) in [(1, 0, 1), (2, 30, 100)] {
+    // programs have the processors: the best of a few tries counts.
+    for (threads, most, tries) in [(1, 0, 1), (2, 30, 5)] {
         let pool = Arc::new(ThreadPoolBuilder::new().num_threads(threads).build().expect("threads"));
         // All of them have begun: that allocates too.
         pool.broadcast(|_| ());
@@ -78,7 +78,7 @@ fn calls_allocate_nothing_after_the_first_ones() {
             processor.decode(&kv, 0, &decode, &queries[..64], rows).expect("a step");
             processor.multiply(&weights, &queries[..192], &mut products);
         };
-        let is_within = (0..tries).any(|_| allocations(&mut round) <= most);
-        assert!(is_within, "more than {most} allocations in 300 calls on {threads} threads");
+        let counted = (0..tries).map(|_| allocations(&mut round)).min().expect("one try at least");
+        assert!(counted <= most, "{counted} allocations in 300 calls on {threads} threads");
     }
 }

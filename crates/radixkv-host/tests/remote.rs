@@ -279,18 +279,11 @@ fn a_tier_that_says_nothing_costs_a_request_no_more_than_its_bound() {
     let began = Instant::now();
     assert_eq!(engine.serve(&prompts[0]), (0, 0, 0));
     assert!(began.elapsed() < PATIENCE / 2);
-    let stats = settle(&host);
-    assert!(stats.failed_blocks + stats.late_fetches >= 1, "{stats:?}");
+    assert!(settle(&host).failed_blocks >= 1);
     files.set(Fault::None);
-    // Again where the tier's threads took longer than the bound.
-    let began = Instant::now();
-    let mut found = (0, 0, 0);
-    while found != (0, 0, 8) {
-        assert!(began.elapsed() < PATIENCE, "its buffers come back: {:?}", host.remote_stats());
-        serve_all(&engine, &prompts[1..]);
-        settle(&host);
-        found = engine.serve(&prompts[0]);
-    }
+    serve_all(&engine, &prompts[1..]);
+    settle(&host);
+    assert_eq!(engine.serve(&prompts[0]), (0, 0, 8), "its buffers came back");
 }
 
 // Holds: HT22.

@@ -23,11 +23,7 @@ fn cells(table: &str) -> Vec<Vec<&str>> {
 
 #[test]
 fn a_quick_table_has_every_row_of_every_contender() {
-    let arguments = ["--quick", "--rounds", "1", "--threads", "3", "--wide"];
-    let is_measured = |line: &Vec<&str>| line[3].parse::<f64>().is_ok_and(|median| median > 0.0);
-    // A rate is shown as zero if a thread was stopped while it was measured.
-    let mut tables = (0..10).map(|_| table(&arguments));
-    let table = tables.find(|table| cells(table)[1..].iter().all(is_measured)).expect("figures above zero");
+    let table = table(&["--quick", "--rounds", "1", "--threads", "3", "--wide"]);
     let lines = cells(&table);
     assert_eq!(lines[0], ["row", "figure", "", "median", "quartiles", "/ limit", "/ strawman", "does not"]);
     let named =
@@ -41,6 +37,9 @@ fn a_quick_table_has_every_row_of_every_contender() {
     // The limit of turnover has no figures of reservations.
     let limits = [of("memcmp"), of("malloc + copy")].concat();
     assert_eq!((of("radixkv").len(), of("strawman, Mutex").len(), limits.len()), (9, 9, 7));
+    for line in &lines[1..] {
+        assert!(line[3].parse::<f64>().is_ok_and(|median| median > 0.0), "{line:?}");
+    }
     for line in &of("radixkv")[..4] {
         assert!(!line[5].is_empty() && !line[6].is_empty(), "{line:?} stands beside its limit and the strawman");
     }

@@ -12,7 +12,7 @@ use super::client::{Reply, connect, get, post, read, written};
 use super::{COMPLETIONS, Running, model, options, with_server};
 
 /// Less than the server waits for a head or a body, and far more than an answer takes.
-const SOON: Duration = Duration::from_secs(9);
+const SOON: Duration = Duration::from_secs(5);
 
 fn assert_served(server: &Running) {
     let began = Instant::now();

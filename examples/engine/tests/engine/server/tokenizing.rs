@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::net::{SocketAddr, TcpStream};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use engine::config::Config;
 use engine::model::Model;
@@ -19,8 +19,6 @@ use crate::saved::Directory;
 
 /// Bytes of a prompt that takes long to tokenize and is too long for the pool.
 const LONG: usize = 16 << 10;
-/// Clients with such a prompt: far more than are tokenized at a time.
-const CLIENTS: usize = 64;
 
 /// Runs a server whose tokenizer is one of the library's.
 fn with_library_tokenizer(name: &str, blocks: usize, server: ServerOptions, test: impl FnOnce(&Running)) {
@@ -61,70 +59,47 @@ fn a_text_is_refused_by_its_bytes() {
 fn prompts_that_are_tokenized_wait_like_others() {
     let server_options = ServerOptions { waiting: 2, ..ServerOptions::default() };
     with_library_tokenizer("waiting", 512, server_options, |server| {
-        let long = long();
-        let statuses = || -> Vec<u16> {
-            let mut sockets: Vec<_> = (0..12).map(|_| send(server.address, &long)).collect();
-            sockets.iter_mut().map(|socket| read(socket).expect("an answer").status).collect()
-        };
-        // Where this thread is slow, each prompt may be tokenized before the next one is sent.
-        let has_both = |statuses: Vec<u16>| statuses.contains(&429) && statuses.contains(&400);
-        assert!((0..20).any(|_| has_both(statuses())), "none was refused because others waited");
+        let statuses: Vec<u16> = thread::scope(|scope| {
+            let ask = || scope.spawn(|| post(server.address, COMPLETIONS, &long()).status);
+            let asked: Vec<_> = (0..12).map(|_| ask()).collect();
+            asked.into_iter().map(|asked| asked.join().expect("an answer")).collect()
+        });
+        assert!(statuses.contains(&429) && statuses.contains(&400), "{statuses:?}");
     });
 }
 
 #[test]
 fn nothing_is_tokenized_for_clients_that_have_gone() {
     with_library_tokenizer("gone", 512, ServerOptions::default(), |server| {
-        let long = long();
-        let send = || send(server.address, &long);
-        let staying = || {
-            let began = Instant::now();
-            let mut sockets: Vec<_> = (0..CLIENTS).map(|_| send()).collect();
-            sockets.iter_mut().for_each(|socket| assert_eq!(read(socket).expect("an answer").status, 400));
-            began.elapsed()
-        };
-        let behind_gone = || {
-            (0..CLIENTS).for_each(|_| drop(send()));
-            let began = Instant::now();
-            assert_eq!(post(server.address, COMPLETIONS, &json!({ "prompt": "abc", "max_tokens": 1 })).status, 200);
-            began.elapsed()
-        };
-        // The shortest times of several rounds: those in which no thread was stopped.
-        let (mut all, mut one) = (staying(), Duration::MAX);
-        for _ in 0..20 {
-            (all, one) = (all.min(staying()), one.min(behind_gone()));
-            if one < all / 4 {
-                return;
-            }
-        }
-        panic!("{one:?}, and the prompts of clients that stay take {all:?}");
+        let (long, began) = (long(), Instant::now());
+        let mut sockets: Vec<_> = (0..16).map(|_| send(server.address, &long)).collect();
+        sockets.iter_mut().for_each(|socket| assert_eq!(read(socket).expect("an answer").status, 400));
+        let all = began.elapsed();
+        (0..16).for_each(|_| drop(send(server.address, &long)));
+        let began = Instant::now();
+        assert_eq!(post(server.address, COMPLETIONS, &json!({ "prompt": "abc", "max_tokens": 1 })).status, 200);
+        assert!(began.elapsed() < all / 4, "{:?}, and the prompts of clients that stay take {all:?}", began.elapsed());
     });
 }
 
 #[test]
 fn long_texts_leave_threads_to_short_ones() {
     with_library_tokenizer("long", 1_024, ServerOptions::default(), |server| {
-        // Where this thread is slow, long texts may be tokenized before the short one is sent.
-        assert!((0..20).any(|_| answered_first(server) <= 4), "more than 4 of 8 long texts were tokenized first");
+        let long = json!({ "prompt": "word ".repeat(20_000), "max_tokens": 1 });
+        let mut sockets: Vec<_> = (0..8).map(|_| send(server.address, &long)).collect();
+        while metric(server.address, "vllm:num_requests_waiting") < 8.0 {
+            thread::yield_now();
+        }
+        assert_eq!(post(server.address, COMPLETIONS, &json!({ "prompt": "abc", "max_tokens": 1 })).status, 200);
+        let is_answered = |socket: &TcpStream| {
+            socket.set_nonblocking(true).expect("a socket");
+            socket.peek(&mut [0; 1]).is_ok()
+        };
+        let answered = sockets.iter().filter(|socket| is_answered(socket)).count();
+        assert!(answered <= 4, "{answered} of 8 long texts were tokenized first");
+        for socket in &mut sockets {
+            socket.set_nonblocking(false).expect("a socket");
+            assert_eq!(read(socket).expect("an answer").status, 400);
+        }
     });
-}
-
-/// How many of eight long texts are answered before a short one that is sent after them.
-fn answered_first(server: &Running) -> usize {
-    let long = json!({ "prompt": "word ".repeat(20_000), "max_tokens": 1 });
-    let mut sockets: Vec<_> = (0..8).map(|_| send(server.address, &long)).collect();
-    let is_answered = |socket: &TcpStream| {
-        socket.set_nonblocking(true).expect("a socket");
-        socket.peek(&mut [0; 1]).is_ok()
-    };
-    while metric(server.address, "vllm:num_requests_waiting") < 8.0 && !sockets.iter().any(is_answered) {
-        thread::yield_now();
-    }
-    assert_eq!(post(server.address, COMPLETIONS, &json!({ "prompt": "abc", "max_tokens": 1 })).status, 200);
-    let answered = sockets.iter().filter(|socket| is_answered(socket)).count();
-    for socket in &mut sockets {
-        socket.set_nonblocking(false).expect("a socket");
-        assert_eq!(read(socket).expect("an answer").status, 400);
-    }
-    answered
 }
