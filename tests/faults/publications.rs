@@ -12,7 +12,7 @@ use crate::gate::{Gate, arm, as_victim, stay_victim};
 use crate::{BLOCKS, CAPACITY, User, accounts, cache, check_nothing_lost, sequence};
 
 /// A waiter that is not woken gives up.
-const LATE: Duration = Duration::from_secs(60);
+const LATE: Duration = Duration::from_secs(10);
 
 /// A cache without a free block, in which everything is evictable but what the reservation has;
 /// what its index weighed empty.

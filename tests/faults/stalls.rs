@@ -15,8 +15,6 @@ use crate::{BLOCK_SIZE, BLOCKS, CAPACITY, KEYS, User, accounts, cache, cache_for
 /// Operations that each worker does beside a stopped thread.
 const OPERATIONS: usize = if cfg!(debug_assertions) { 4_000 } else { 40_000 };
 const WORKERS: u64 = 2;
-/// Blocks that all workers have reserved at once, at most.
-const MOST_RESERVED: usize = WORKERS as usize * 2 * BLOCKS;
 /// A worker that takes longer than this is stuck.
 const STUCK: Duration = Duration::from_secs(120);
 
@@ -46,10 +44,9 @@ const EVICTORS_VERBS: [fn(&PrefixCache); 7] = [
     |cache| cache.namespace(&["one more"]).remove(),
     |cache| {
         let session = cache.session();
-        // More than is free, whatever the workers give back meanwhile: it has to evict. Where it
-        // starts late everything may be free already; the victim may hold as much for a moment once
-        // it goes on.
-        let more = || (cache.stats().free_blocks + MOST_RESERVED + 1).min(CAPACITY);
+        // More than is free: it has to evict. Where it starts late everything may be free already;
+        // the victim may hold as much for a moment once it goes on.
+        let more = || (cache.stats().free_blocks + 16).min(CAPACITY);
         while let Err(refused) = session.reserve(more()) {
             assert!(matches!(refused, ReserveError::Exhausted { .. }), "{refused}");
             thread::yield_now();

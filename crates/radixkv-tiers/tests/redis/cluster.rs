@@ -10,7 +10,7 @@ use radixkv_tiers::{NotGot, RedisTier, Tier};
 
 use super::{
     common::{ABSENT, Bytes, PATIENCE, blocks, does_what_a_tier_does, get_all, layout, put_all},
-    server::{Real, open_patiently},
+    server::Real,
 };
 
 /// Three nodes with a third of the slots each.
@@ -50,15 +50,14 @@ fn a_tier_in_a_cluster_does_what_a_tier_does_and_outlives_a_node() {
     let urls = || nodes.iter().map(Real::url).collect::<Vec<_>>();
     let tier: Tier<Bytes> = RedisTier::cluster(urls(), "kv", layout.clone()).timeout(PATIENCE).open().unwrap();
     does_what_a_tier_does(&tier);
-    let other = RedisTier::cluster(urls(), "kv", super::common::layout(32, 5000)).timeout(PATIENCE);
-    let error = other.open::<Bytes>().unwrap_err();
+    let error = RedisTier::cluster(urls(), "kv", super::common::layout(32, 5000)).open::<Bytes>().unwrap_err();
     assert!(error.to_string().starts_with("the Redis cluster kv holds blocks of block size \"16\""), "{error}");
     let all = blocks(&layout, 60);
     put_all(&tier, &all, None);
     // They are spread over the nodes.
     assert!(nodes.iter().all(|node| node.say("DBSIZE").trim_start_matches(':').trim().parse::<usize>().unwrap() > 5));
 
-    let brief = open_patiently(&RedisTier::cluster(urls(), "kv", layout).timeout(Duration::from_millis(500)));
+    let brief = RedisTier::cluster(urls(), "kv", layout).timeout(Duration::from_millis(500)).open::<Bytes>().unwrap();
     nodes[1].kill();
     let ends = get_all(&brief, &all);
     assert!(ends.iter().all(|end| matches!(end, Ok(()) | Err(NotGot::Failed(_)))), "{ends:?}");

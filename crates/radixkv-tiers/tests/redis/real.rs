@@ -13,15 +13,11 @@ use super::{
         ABSENT, Bytes, PATIENCE, blocks, checked, completions, does_what_a_tier_does, get, get_all, layout,
         other_layouts, put, put_all,
     },
-    server::{Real, open_patiently},
+    server::Real,
 };
 
-fn settings(url: String, prefix: &str, layout: &Layout) -> RedisTier {
-    RedisTier::new(url, prefix, layout.clone()).timeout(PATIENCE)
-}
-
 fn open(server: &Real, layout: &Layout) -> Tier<Bytes> {
-    settings(server.url(), "kv", layout).open().unwrap()
+    RedisTier::new(server.url(), "kv", layout.clone()).timeout(PATIENCE).open().unwrap()
 }
 
 #[test]
@@ -30,7 +26,7 @@ fn a_tier_in_redis_does_what_a_tier_does() {
     let layouts = [vec![layout(1, 1), layout(16, 5000), layout(16, 3_000_000)], other_layouts()].concat();
     for (number, layout) in layouts.iter().enumerate() {
         let prefix = format!("kv:{number}");
-        let open = || settings(server.url(), &prefix, layout).open::<Bytes>();
+        let open = || RedisTier::new(server.url(), &prefix, layout.clone()).timeout(PATIENCE).open::<Bytes>();
         let tier = open().unwrap();
         does_what_a_tier_does(&tier);
         // Shared by all that open it, and found again.
@@ -45,16 +41,15 @@ fn a_tier_in_redis_does_what_a_tier_does() {
 fn a_prefix_of_another_layout_is_refused_with_both_values() {
     let Some(server) = Real::start(&[]) else { return };
     drop(open(&server, &layout(16, 64)));
-    let open_other = |prefix: &str| settings(server.url(), prefix, &layout(32, 64)).open::<Bytes>();
-    let error = open_other("kv").unwrap_err().to_string();
+    let error = RedisTier::new(server.url(), "kv", layout(32, 64)).open::<Bytes>().unwrap_err().to_string();
     let place = server.url().replace("redis://", "").replace('/', "");
     let what = "holds blocks of block size \"16\", this layout has \"32\": open another place, or empty this one";
     assert_eq!(error, format!("{place} kv {what}"));
-    open_other("other").unwrap();
+    RedisTier::new(server.url(), "other", layout(32, 64)).open::<Bytes>().unwrap();
     server.say("SET kv2:manifest text");
     server.say("LPUSH kv3:manifest text");
     for prefix in ["kv2", "kv3"] {
-        let error = open_other(prefix).unwrap_err();
+        let error = RedisTier::new(server.url(), prefix, layout(32, 64)).open::<Bytes>().unwrap_err();
         assert!(matches!(error, OpenError::NotAStore { .. }), "{error}");
     }
 }
@@ -112,12 +107,12 @@ fn a_server_without_room_or_that_asks_for_a_password_says_so() {
     assert!(get_all(&tier, &all).iter().all(|end| matches!(*end, Ok(()) | ABSENT)));
 
     let Some(server) = Real::start(&["--requirepass", "secret"]) else { return };
-    let error = settings(server.url(), "kv", &layout).open::<Bytes>().unwrap_err();
+    let error = RedisTier::new(server.url(), "kv", layout.clone()).open::<Bytes>().unwrap_err();
     assert!(matches!(error, OpenError::Io { .. }) && error.to_string().contains("uthentication"), "{error}");
     let with_password = server.url().replace("redis://", "redis://:secret@");
-    let tier = settings(with_password.clone(), "kv", &layout).open::<Bytes>().unwrap();
+    let tier = RedisTier::new(with_password.clone(), "kv", layout.clone()).timeout(PATIENCE).open::<Bytes>().unwrap();
     put_all(&tier, &all[..1], None);
-    let settings = settings(with_password.replace("secret", "wrong"), "kv", &layout);
+    let settings = RedisTier::new(with_password.replace("secret", "wrong"), "kv", layout);
     assert!(!format!("{settings:?} {}", settings.clone().open::<Bytes>().unwrap_err()).contains("wrong@"));
 }
 
@@ -127,7 +122,7 @@ fn a_server_without_room_or_that_asks_for_a_password_says_so() {
 fn a_server_that_is_killed_and_restarted() {
     let Some(mut server) = Real::start(&[]) else { return };
     let layout = layout(16, 20_000);
-    let tier = open_patiently(&settings(server.url(), "kv", &layout).timeout(Duration::from_millis(500)));
+    let tier = RedisTier::new(server.url(), "kv", layout.clone()).timeout(Duration::from_millis(500)).open().unwrap();
     let (all, stop, is_down) = (blocks(&layout, 50), AtomicBool::new(false), AtomicBool::new(false));
     let work = |seed| {
         let (mut random, mut done) = (fastrand::Rng::with_seed(seed), Vec::new());
@@ -196,7 +191,8 @@ fn a_prefix_that_another_layout_took_meanwhile() {
     put_all(&tier, &all, None);
     server.kill();
     server.restart();
-    let _other = open(&server, &Layout::new("other", "bf16", 16, 64).unwrap());
+    let other = RedisTier::new(server.url(), "kv", Layout::new("other", "bf16", 16, 64).unwrap());
+    let _other = other.open::<Bytes>().unwrap();
     let began = Instant::now();
     loop {
         match get_all(&tier, &all)[0] {

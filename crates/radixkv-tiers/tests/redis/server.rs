@@ -10,20 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use radixkv_tiers::{RedisTier, Tier};
-
 use super::common::PATIENCE;
-
-/// Opens a tier whose timeout is short: it may pass some times before the server answers.
-pub(crate) fn open_patiently(settings: &RedisTier) -> Tier<Vec<u8>> {
-    let began = Instant::now();
-    loop {
-        match settings.clone().open() {
-            Ok(tier) => return tier,
-            Err(error) => assert!(began.elapsed() < PATIENCE, "{error}"),
-        }
-    }
-}
 
 /// A `redis-server` that ends with the test.
 pub(crate) struct Real {

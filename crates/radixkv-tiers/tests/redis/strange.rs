@@ -1,15 +1,12 @@
 //! Servers that do everything wrong: no wrong byte, no panic, and no request that never ends.
 
-use std::{
-    net::{TcpListener, TcpStream},
-    time::Duration,
-};
+use std::{net::TcpListener, time::Duration};
 
 use radixkv_tiers::{Failure, Layout, NotGot, OpenError, Outcome, RedisTier, RemoteTier, Tier};
 
 use super::{
     common::{Bytes, PATIENCE, blocks, checked, completions, get, layout, put},
-    server::{Act, open_patiently, strange},
+    server::{Act, strange},
 };
 
 /// How long a request takes that gets no answer.
@@ -47,7 +44,8 @@ fn within(timeout: Duration, act: impl Fn(&[Vec<u8>]) -> Act + Send + Sync + Clo
     let layout = layout(4, 64);
     let told = layout.clone();
     let address = strange(move |command| opening(command, &told).unwrap_or_else(|| act(command)));
-    open_patiently(&RedisTier::new(format!("redis://{address}/"), "kv", layout).connections(1).timeout(timeout))
+    let settings = RedisTier::new(format!("redis://{address}/"), "kv", layout).connections(1);
+    settings.timeout(timeout).open().unwrap()
 }
 
 /// Everything at once, then one after another; what came of the gets.
@@ -65,10 +63,7 @@ fn ends(tier: &Tier<Bytes>) -> Vec<NotGot> {
 
 #[test]
 fn no_server_is_said() {
-    // The port of a connection: no other process can listen at it meanwhile.
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let held = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-    let port = held.local_addr().unwrap().port();
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let error = RedisTier::new(format!("redis://127.0.0.1:{port}/"), "kv", layout(4, 64)).open::<Bytes>().unwrap_err();
     assert!(matches!(error, OpenError::Io { .. }), "{error}");
     assert!(error.to_string().starts_with(&format!("127.0.0.1:{port} kv: Connection refused")), "{error}");

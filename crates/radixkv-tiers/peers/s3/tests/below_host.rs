@@ -24,7 +24,7 @@ use server::Server;
 fn a_store_that_fails_in_every_way_costs_hits_and_nothing_else() {
     let mut server = Server::start();
     let proxy = Proxy::before(server.port());
-    let store = Arc::new(server::open_patiently(proxy.port(), &layout(), Duration::from_millis(500)));
+    let store = Arc::new(server::open(proxy.port(), &layout(), Duration::from_millis(500)).unwrap());
     let host = host(8).staging(16).remote(Arc::clone(&store)).remote_timeout(Duration::from_secs(2)).build().unwrap();
     let engine = Engine::waiting(12, &host, TierMode::Exclusive, RemoteWait::UpTo(Duration::from_millis(300)));
     let (stop, fetched, served) = (AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));

@@ -82,17 +82,6 @@ pub fn open(port: u16, layout: &Layout, timeout: Duration) -> Result<Tier<Vec<u8
     ObjectTier::new(Arc::new(store.build().unwrap()), "a/b", layout.clone()).timeout(timeout).open()
 }
 
-/// As [`open`], with a short timeout, which may pass some times before the server answers.
-pub fn open_patiently(port: u16, layout: &Layout, timeout: Duration) -> Tier<Vec<u8>> {
-    let began = Instant::now();
-    loop {
-        match open(port, layout, timeout) {
-            Ok(tier) => return tier,
-            Err(error) => assert!(began.elapsed() < PATIENCE, "{error}"),
-        }
-    }
-}
-
 impl Drop for Server {
     fn drop(&mut self) {
         let _ = self.child.kill();
