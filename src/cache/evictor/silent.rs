@@ -54,8 +54,10 @@ use crate::tree::{Point, Run, Snapshot};
 
 /// The most candidates that one turn files again or finds leased, or checks in a [`LeasePass`].
 pub(super) const STALE: usize = model_size(512, 2);
-/// How many candidates at the head of the order are checked before a pass over all.
+/// How many candidates at the head of the order are checked before a pass over all: as many as
+/// blocks are missing, between these.
 const FEW: usize = 32;
+const MOST: usize = 512;
 
 /// A pass over the candidates that puts silent leases into the accounts.
 #[derive(Debug, Default)]
@@ -200,8 +202,8 @@ impl Evictor<'_> {
         if self.choose().is_some_and(|candidate| own_blocks(candidate) >= missing) {
             return true;
         }
-        let mut blocks = 0;
-        self.shards().flat_map(|shard| shard.ranking.first(FEW)).any(|candidate| {
+        let (first, mut blocks) = (missing.clamp(FEW, MOST), 0);
+        self.shards().flat_map(|shard| shard.ranking.first(first)).any(|candidate| {
             blocks += own_blocks(candidate);
             blocks >= missing
         })
@@ -263,16 +265,20 @@ impl Evictor<'_> {
     /// Listens to the leased silent points of `run`, or to all its silent points if all leases in
     /// the namespace must be reported.
     pub(super) fn account_run(&mut self, run: Ref<'_, Run>, resources: Resources<'_>) {
-        let points: SmallVec<[Link<Point>; 4]> =
-            run.account.with(&self.owner, |account| account.points.iter().collect());
         let to_all = run.space().account.must_be_told();
+        let is_of_interest = |point: Ref<'_, Point>| {
+            let word = point.word.look();
+            word.is_silent() && !word.is_dead() && (to_all || word.leases() > 0)
+        };
+        // Mostly none.
+        let points: SmallVec<[Link<Point>; 4]> = run.account.with(&self.owner, |account| {
+            account.points.iter().filter(|point| is_of_interest(point.get(run.as_ref()))).collect()
+        });
         for point in points {
             // Work on an earlier point may have killed this one; the list of a dead run keeps its
             // points (W3).
             let point = point.get(run.as_ref());
-            let word = point.word.look();
-            let is_of_interest = word.is_silent() && !word.is_dead() && (to_all || word.leases() > 0);
-            if is_of_interest && !self.listen(point, resources) {
+            if is_of_interest(point) && !self.listen(point, resources) {
                 // A point that is not silent must be filed under its current key.
                 self.place(point, resources);
                 self.visit_again(resources);

@@ -32,7 +32,8 @@ use crate::request::{Request, Trace};
 
 /// Number of requests that run concurrently on each of several threads.
 const RUNNING: usize = 4;
-/// With several threads, each samples memory and blocks in use once in this many requests.
+/// How many requests a thread serves from one sample of memory and leases to the next. A sample
+/// takes a pass over all that could be evicted.
 const SAMPLE_EVERY: usize = 16;
 /// How long the lock holder may be refused; other threads finish a request in far less time.
 const RETRY_LIMIT: Duration = Duration::from_secs(60);
@@ -163,11 +164,19 @@ impl<'a> Worker<'a> {
         Ok(self.tally)
     }
 
-    /// The outcome of a request; the blocks in use are those of the last sample.
+    /// The outcome of a request. Of one thread the blocks in use are exact, of several those of the
+    /// last sample.
     fn outcome(&mut self, request: &Request, hit_blocks: Option<u32>) -> Outcome {
-        if self.shared.threads() == 1 || (self.tally.outcomes.len() + 1) % SAMPLE_EVERY == 0 {
-            self.stats = self.shared.cache.stats();
-            self.tally.sample(&self.stats, self.shared.config.block_size);
+        let ReplayShared { config, cache, .. } = *self.shared;
+        let is_alone = self.shared.threads() == 1;
+        let holds_leases = config.hold || config.service.is_some();
+        if is_alone && holds_leases || (self.tally.outcomes.len() + 1) % SAMPLE_EVERY == 0 {
+            self.stats = cache.stats();
+            self.tally.sample(&self.stats, config.block_size);
+        } else if is_alone {
+            self.stats.free_blocks = cache.free_blocks();
+            self.stats.evictable_blocks = self.stats.capacity_blocks - self.stats.free_blocks;
+            self.tally.peak_blocks = self.tally.peak_blocks.max(self.stats.evictable_blocks);
         }
         let Stats { evictable_blocks, protected_blocks, .. } = self.stats;
         Outcome {
