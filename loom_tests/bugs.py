@@ -12,7 +12,7 @@ WORD, RUN, LEASE, INSERT = "src/tree/word.rs", "src/tree/run.rs", "src/tree/leas
 GROWTH, ARRAYS = "src/tree/growth.rs", "src/tree/arrays.rs"
 PUBLICATIONS = "src/cache/line/publications.rs"
 QUEUE, MAP, POOL = "src/tree/queue.rs", "src/tree/map.rs", "src/block/pool.rs"
-INNER, DEAD_RUNS = "src/cache/inner.rs", "src/cache/evictor/dead_runs.rs"
+TURN, DEAD_RUNS = "src/cache/turn.rs", "src/cache/evictor/dead_runs.rs"
 SILENT, ALONE = "src/cache/evictor/silent.rs", "src/cache/evictor/alone.rs"
 KEPT, EVICTED = "src/cache/eviction/kept.rs", "src/cache/eviction/evicted.rs"
 EVICTOR, TRIM, SWEEP = "src/cache/evictor/mod.rs", "src/cache/evictor/trim.rs", "src/cache/evictor/sweep.rs"
@@ -166,7 +166,7 @@ BUGS = [
        "                while let Some(there) = parent.as_ref().children.get(run.first(), guard) {\n"
        "                    parent.as_ref().children.remove(there, guard);\n                }\n")]),
     ("unlinked under a later guard", "death::a_run_and_what_it_hung_on_in_two_turns", EXACT,
-     [(INNER, "        let give = for_sink.map(|left| left.gather(&guard));\n        drop(unlinking);\n        drop(guard);\n        drop(kept);\n",
+     [(TURN, "        let give = for_sink.map(|left| left.gather(&guard));\n        drop(unlinking);\n        drop(guard);\n        drop(kept);\n",
        "        let give = for_sink.map(|left| left.gather(&guard));\n        std::mem::forget(unlinking);\n        drop(guard);\n        let guard = participant.pin();\n"
        "        drop(dead.unlink_by(&guard, &self.seen));\n        drop(guard);\n        drop(kept);\n")]),
     ("unlinked late although a turn retires its point", "death::a_run_with_a_queued_point_beside_a_list_of_runs", EXACT,

@@ -1,8 +1,5 @@
-//! `Inner`: the state that all handles of one cache share, and the ways to run work on its evictor.
-//!
-//! Each shard of the evictor has a lock. A *turn* is one bounded hold of all locks
-//! ([`Inner::turn`]), or of one ([`Inner::turn_of_one`]), followed by the work that needs no lock.
-//! A turn of one leaves waiters and the sink to turns of all.
+//! `Inner`: the state that all handles of one cache share, and the ways to run work on its evictor
+//! in one [turn](super::turn) or several.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -12,20 +9,18 @@ use crossbeam_utils::CachePadded;
 use super::clock::Time;
 use super::eviction::background::Background;
 use super::eviction::kept::KeptBlocks;
-use super::evictor::{
-    AgingPass, DeadRuns, Evictor, Heads, LeasePass, LeftForSink, Live, LiveSettings, Resources, Shards,
-};
-use super::line::publications::{Publication, Publications};
+use super::evictor::{AgingPass, DeadRuns, Evictor, Heads, LeasePass, Live, LiveSettings, Resources, Shards};
+use super::line::publications::Publications;
 use super::line::wait_list::WaitList;
 use super::matching::ghost_table::GhostTable;
 use super::namespaces::namespace::Registry;
 use super::numbers::stats::{Gauges, Stats, read_gauges, runs};
-use super::session::Near;
 use super::spans::within_span;
+use super::turn::LockMode;
 use crate::block::{BlockLayout, Pool};
 use crate::reclaim::{Domain, Guard, Idle, Local, Ref};
+use crate::sync::OnceLock;
 use crate::sync::gauge::{AtomicUsize, Relaxed};
-use crate::sync::{OnceLock, UnmapsLater};
 use crate::tree::{Demotions, HotPoints, LeaseContext, Point, Queues, ShardCount, ShardId};
 
 /// The most queue entries that one step of the evictor takes out.
@@ -67,23 +62,6 @@ pub(super) struct Inner {
     pub(super) own_participants: AtomicUsize,
     /// The last field: memory that other fields retire when they are dropped is freed with it.
     pub(super) domain: Domain,
-}
-
-/// How long a thread waits for the evictor's lock.
-#[derive(Debug, Clone, Copy)]
-pub(super) enum LockMode<'a> {
-    Waits,
-    Tries,
-    /// Waits until it gets the lock, or another thread has served its published request.
-    Publishes(&'a Publication<'a>),
-}
-
-/// The result of a turn, and the work left to do without the lock.
-struct Done<R> {
-    result: R,
-    /// Whether a lease on a retained prefix was released.
-    has_released: bool,
-    for_sink: Option<Box<LeftForSink>>,
 }
 
 impl Inner {
@@ -228,125 +206,6 @@ impl Inner {
         self.turn(near, LockMode::Waits, work, leave).expect("it waited for the lock")
     }
 
-    /// Runs `work` under the evictor's lock, with a participant from near slot `near`; `leave`
-    /// unlocks. Returns `None` if the lock was busy or the request was already served. After the
-    /// lock is released it unlinks dead runs, unmaps memory that tables have freed, hands garbage
-    /// over (which may free some), wakes a waiter if blocks may have become available, and calls
-    /// the eviction sink. Freeing takes time, and wakers and sinks are the caller's code, so none
-    /// of this runs under the lock.
-    pub(super) fn turn<'a, R>(
-        &'a self,
-        near: usize,
-        mode: LockMode<'_>,
-        work: impl FnOnce(&mut Evictor<'_>, Resources<'_>) -> R,
-        leave: impl FnOnce(Evictor<'a>, &R),
-    ) -> Option<R> {
-        let participant = self.idle.lend(near, || self.domain.register());
-        let kept = participant.keep_garbage();
-        let unmapping = UnmapsLater::begin();
-        let dead = DeadRuns::default();
-        let (evictor, guard) = self.lock_pinned(&participant, mode)?;
-        let unlinking = dead.unlink_by(&guard, &self.seen);
-        let Done { result, has_released, for_sink } =
-            self.with_evictor(near, evictor, self.resources(&guard, &dead), work, leave);
-        // First: from here on the blocks are in reservations, which give them back after a panic.
-        let give = for_sink.map(|left| left.gather(&guard));
-        drop(unlinking);
-        drop(guard);
-        drop(kept);
-        drop(unmapping);
-        participant.hand_over_if_much();
-        drop(participant);
-        if has_released {
-            self.ring();
-        }
-        if let Some(give) = give {
-            give();
-        }
-        Some(result)
-    }
-
-    /// Takes the lock, with a guard that was pinned before: pinning sometimes frees garbage, which
-    /// takes longer than most turns. A thread that sleeps for the lock is not pinned meanwhile, and
-    /// pins after it gets the lock.
-    fn lock_pinned<'a, 'p>(&'a self, participant: &'p Local, mode: LockMode<'_>) -> Option<(Evictor<'a>, Guard<'p>)> {
-        let guard = participant.pin();
-        let evictor = match mode {
-            LockMode::Tries => Some(self.evictor.try_lock()?),
-            LockMode::Waits => self.evictor.lock_awake(|| false),
-            LockMode::Publishes(publication) => self.evictor.lock_awake(|| publication.is_served()),
-        };
-        if let Some(evictor) = evictor {
-            return Some((evictor, guard));
-        }
-        drop(guard);
-        if matches!(mode, LockMode::Publishes(publication) if publication.is_served()) {
-            return None;
-        }
-        let evictor = self.evictor.lock_asleep();
-        Some((evictor, participant.pin()))
-    }
-
-    /// As `turn`, under the lock of one shard.
-    pub(super) fn turn_of_one<R>(
-        &self,
-        near: Near<'_>,
-        shard: ShardId,
-        work: impl FnOnce(&mut Evictor<'_>, Resources<'_>) -> R,
-    ) -> R {
-        let lent = near.own.is_none().then(|| self.idle.lend(near.slot, || self.domain.register()));
-        let Some(participant) = near.own.or(lent.as_deref()) else { unreachable!("there is one or the other") };
-        let kept = participant.keep_garbage();
-        let unmapping = UnmapsLater::begin();
-        let dead = DeadRuns::default();
-        let guard = participant.pin();
-        let (mut evictor, guard) = match self.evictor.lock_one_awake(shard) {
-            Some(evictor) => (evictor, guard),
-            None => {
-                drop(guard);
-                (self.evictor.lock_one_asleep(shard), participant.pin())
-            }
-        };
-        let unlinking = dead.unlink_by(&guard, &self.seen);
-        let resources = self.resources(&guard, &dead);
-        evictor.take_over(near.slot, resources);
-        evictor.begin_turn_alone();
-        let result = work(&mut evictor, resources);
-        evictor.return_freed(resources);
-        self.publish_gauges(&evictor);
-        drop(evictor);
-        drop(unlinking);
-        drop(guard);
-        drop(kept);
-        drop(unmapping);
-        participant.hand_over_if_much();
-        result
-    }
-
-    /// The part of a turn that is under the lock.
-    fn with_evictor<'a, R>(
-        &self,
-        near: usize,
-        mut evictor: Evictor<'a>,
-        resources: Resources<'_>,
-        work: impl FnOnce(&mut Evictor<'_>, Resources<'_>) -> R,
-        leave: impl FnOnce(Evictor<'a>, &R),
-    ) -> Done<R> {
-        evictor.take_over(near, resources);
-        evictor.begin_turn();
-        let result = work(&mut evictor, resources);
-        evictor.return_freed(resources);
-        evictor.publish_due(resources);
-        if self.shards.get() > 1 {
-            evictor.note_heads(&self.heads, self.time.now(), resources);
-        }
-        self.publish_gauges(&evictor);
-        let has_released = std::mem::take(&mut evictor.common.has_released);
-        let for_sink = evictor.take_for_sink(&self.kept);
-        leave(evictor, &result);
-        Done { result, has_released, for_sink }
-    }
-
     #[inline]
     pub(super) fn publish_gauges(&self, evictor: &Evictor<'_>) {
         evictor.each(|shard| self.gauges[shard.id.index()].publish(shard));
@@ -385,7 +244,7 @@ impl Inner {
         }
     }
 
-    fn resources<'g>(&'g self, guard: &'g Guard<'g>, dead: &'g DeadRuns) -> Resources<'g> {
+    pub(super) fn resources<'g>(&'g self, guard: &'g Guard<'g>, dead: &'g DeadRuns) -> Resources<'g> {
         Resources {
             queues: &self.queues,
             hot: &self.hot,

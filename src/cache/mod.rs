@@ -4,6 +4,7 @@
 //! | file or folder | holds |
 //! |---|---|
 //! | `prefix_cache`, `inner` | the public handle, and the state that all handles share |
+//! | `turn` | bounded holds of the evictor's locks |
 //! | `api` | the public methods of each handle, in the order of its documentation page |
 //! | `builder`, `settings` | configuration and its checks; settings that can change at run time |
 //! | `session`, `participant` | the state of one scheduler thread; its registration with the epochs |
@@ -38,6 +39,7 @@ mod prefix_cache;
 mod session;
 mod settings;
 mod spans;
+mod turn;
 
 pub use blocks::acquire::Acquired;
 pub use blocks::block_request::BlockRequest;

@@ -13,7 +13,6 @@ use crate::cache::checks::violation::Violation;
 use crate::cache::eviction::evicted::{self, Evicted};
 use crate::cache::eviction::{evicting, invalidating};
 use crate::cache::evictor::{LeasePass, Upkeep};
-use crate::cache::inner::LockMode;
 #[cfg(feature = "async")]
 use crate::cache::line::acquiring::{self, Acquiring};
 #[cfg(feature = "async")]
@@ -27,6 +26,7 @@ use crate::cache::prefix_cache::PrefixCache;
 use crate::cache::session::Session;
 use crate::cache::settings::Settings;
 use crate::cache::spans::within_span;
+use crate::cache::turn::LockMode;
 #[cfg(feature = "async")]
 use crate::key::Token;
 use crate::name::NamespaceName;

@@ -15,11 +15,12 @@ use std::fmt;
 use super::reservation::Reservation;
 use super::shared_blocks::SharedBlocks;
 use crate::block::{BlockId, Pool};
-use crate::cache::inner::{Inner, LockMode};
+use crate::cache::inner::Inner;
 use crate::cache::leases::strong_ref::StrongRefs;
 use crate::cache::namespaces::quota::QuotaCharge;
 use crate::cache::numbers::counters::Count;
 use crate::cache::prefix_cache::PrefixCache;
+use crate::cache::turn::LockMode;
 
 /// Why blocks were not adopted. Nothing has changed.
 ///

@@ -4,10 +4,11 @@
 use std::time::Duration;
 
 use crate::cache::evictor::{Evictor, Resources, SWEEP_SLICE, runs_below};
-use crate::cache::inner::{Inner, LockMode};
+use crate::cache::inner::Inner;
 use crate::cache::namespaces::namespace::Namespace;
 use crate::cache::prefix_cache::PrefixCache;
 use crate::cache::spans::within_span;
+use crate::cache::turn::LockMode;
 
 /// Bytes of garbage that may wait for the next eviction.
 const RECLAIM_BYTES: usize = 32 << 10;

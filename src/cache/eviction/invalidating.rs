@@ -4,9 +4,10 @@ use std::collections::HashSet;
 
 use crate::block::BlockId;
 use crate::cache::evictor::{Cut, runs_below};
-use crate::cache::inner::{Inner, LockMode};
+use crate::cache::inner::Inner;
 use crate::cache::leases::lease::Lease;
 use crate::cache::prefix_cache::PrefixCache;
+use crate::cache::turn::LockMode;
 use crate::reclaim::Guard;
 
 pub(in crate::cache) fn invalidate_blocks(cache: &PrefixCache, blocks: &[BlockId]) -> usize {

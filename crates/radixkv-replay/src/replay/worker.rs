@@ -34,7 +34,7 @@ use crate::request::{Request, Trace};
 const RUNNING: usize = 4;
 /// How many requests a thread serves from one sample of memory and leases to the next. A sample
 /// takes a pass over all that could be evicted.
-const SAMPLE_EVERY: usize = 16;
+const SAMPLE_EVERY: usize = 64;
 /// How long the lock holder may be refused; other threads finish a request in far less time.
 const RETRY_LIMIT: Duration = Duration::from_secs(60);
 

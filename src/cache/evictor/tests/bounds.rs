@@ -5,7 +5,8 @@ use std::cell::RefCell;
 use std::time::Duration;
 
 use super::super::{SLICE, Upkeep};
-use crate::cache::inner::{LockMode, STEP};
+use crate::cache::inner::STEP;
+use crate::cache::turn::LockMode;
 use crate::policy::{CandidateStats, Policy};
 use crate::sync::gauge::{AtomicUsize, Relaxed};
 use crate::sync::thread;

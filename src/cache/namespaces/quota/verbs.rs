@@ -3,9 +3,10 @@
 use super::{NamespaceStats, Quota, QuotaCharge};
 use crate::cache::blocks::reservation::{Reservation, ReserveError};
 use crate::cache::evictor::{Evictor, QuotaPass, Resources, runs_below};
-use crate::cache::inner::{Inner, LockMode, STEP};
+use crate::cache::inner::{Inner, STEP};
 use crate::cache::namespaces::namespace::Namespace;
 use crate::cache::prefix_cache::PrefixCache;
+use crate::cache::turn::LockMode;
 use crate::sync::Arc;
 use crate::tree::NamespaceAccount;
 

@@ -1,0 +1,183 @@
+//! A *turn* is one bounded hold of the lock of each shard of the evictor ([`Inner::turn`]), or of
+//! one ([`Inner::turn_of_one`]), followed by the work that needs no lock. A turn of one leaves
+//! waiters and the sink to turns of all.
+
+use super::evictor::{DeadRuns, Evictor, LeftForSink, Resources};
+use super::inner::Inner;
+use super::line::publications::Publication;
+use super::session::Near;
+use crate::reclaim::{Guard, Local};
+use crate::sync::UnmapsLater;
+use crate::tree::ShardId;
+
+/// How long a thread waits for the evictor's lock.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum LockMode<'a> {
+    Waits,
+    Tries,
+    /// Waits until it gets the lock, or another thread has served its published request.
+    Publishes(&'a Publication<'a>),
+}
+
+/// What a turn does under the lock. Turns take it as an object: their code then exists once, and
+/// not for each kind of work.
+trait Work<'a> {
+    fn run(&mut self, evictor: &mut Evictor<'_>, resources: Resources<'_>);
+
+    /// Unlocks.
+    fn leave(&mut self, evictor: Evictor<'a>);
+}
+
+struct Once<W, L, R> {
+    work: Option<W>,
+    leave: Option<L>,
+    result: Option<R>,
+}
+
+impl<'a, W, L, R> Work<'a> for Once<W, L, R>
+where
+    W: FnOnce(&mut Evictor<'_>, Resources<'_>) -> R,
+    L: FnOnce(Evictor<'a>, &R),
+{
+    fn run(&mut self, evictor: &mut Evictor<'_>, resources: Resources<'_>) {
+        self.result = self.work.take().map(|work| work(evictor, resources));
+    }
+
+    fn leave(&mut self, evictor: Evictor<'a>) {
+        if let (Some(leave), Some(result)) = (self.leave.take(), &self.result) {
+            leave(evictor, result);
+        }
+    }
+}
+
+/// The work left to do without the lock.
+struct AfterTurn {
+    /// Whether a lease on a retained prefix was released.
+    has_released: bool,
+    for_sink: Option<Box<LeftForSink>>,
+}
+
+impl Inner {
+    /// Runs `work` under the evictor's lock, with a participant from near slot `near`; `leave`
+    /// unlocks. Returns `None` if the lock was busy or the request was already served. After the
+    /// lock is released it unlinks dead runs, unmaps memory that tables have freed, hands garbage
+    /// over (which may free some), wakes a waiter if blocks may have become available, and calls
+    /// the eviction sink. Freeing takes time, and wakers and sinks are the caller's code, so none
+    /// of this runs under the lock.
+    pub(super) fn turn<'a, R>(
+        &'a self,
+        near: usize,
+        mode: LockMode<'_>,
+        work: impl FnOnce(&mut Evictor<'_>, Resources<'_>) -> R,
+        leave: impl FnOnce(Evictor<'a>, &R),
+    ) -> Option<R> {
+        let mut once = Once { work: Some(work), leave: Some(leave), result: None };
+        self.turn_with(near, mode, &mut once);
+        once.result
+    }
+
+    fn turn_with<'a>(&'a self, near: usize, mode: LockMode<'_>, work: &mut dyn Work<'a>) {
+        let participant = self.idle.lend(near, || self.domain.register());
+        let kept = participant.keep_garbage();
+        let unmapping = UnmapsLater::begin();
+        let dead = DeadRuns::default();
+        let Some((evictor, guard)) = self.lock_pinned(&participant, mode) else { return };
+        let unlinking = dead.unlink_by(&guard, &self.seen);
+        let resources = self.resources(&guard, &dead);
+        let AfterTurn { has_released, for_sink } = self.with_evictor(near, evictor, resources, work);
+        // First: from here on the blocks are in reservations, which give them back after a panic.
+        let give = for_sink.map(|left| left.gather(&guard));
+        drop(unlinking);
+        drop(guard);
+        drop(kept);
+        drop(unmapping);
+        participant.hand_over_if_much();
+        drop(participant);
+        if has_released {
+            self.ring();
+        }
+        if let Some(give) = give {
+            give();
+        }
+    }
+
+    /// Takes the lock, with a guard that was pinned before: pinning sometimes frees garbage, which
+    /// takes longer than most turns. A thread that sleeps for the lock is not pinned meanwhile, and
+    /// pins after it gets the lock.
+    fn lock_pinned<'a, 'p>(&'a self, participant: &'p Local, mode: LockMode<'_>) -> Option<(Evictor<'a>, Guard<'p>)> {
+        let guard = participant.pin();
+        let evictor = match mode {
+            LockMode::Tries => Some(self.evictor.try_lock()?),
+            LockMode::Waits => self.evictor.lock_awake(|| false),
+            LockMode::Publishes(publication) => self.evictor.lock_awake(|| publication.is_served()),
+        };
+        if let Some(evictor) = evictor {
+            return Some((evictor, guard));
+        }
+        drop(guard);
+        if matches!(mode, LockMode::Publishes(publication) if publication.is_served()) {
+            return None;
+        }
+        let evictor = self.evictor.lock_asleep();
+        Some((evictor, participant.pin()))
+    }
+
+    /// As `turn`, under the lock of one shard.
+    pub(super) fn turn_of_one<R>(
+        &self,
+        near: Near<'_>,
+        shard: ShardId,
+        work: impl FnOnce(&mut Evictor<'_>, Resources<'_>) -> R,
+    ) -> R {
+        let lent = near.own.is_none().then(|| self.idle.lend(near.slot, || self.domain.register()));
+        let Some(participant) = near.own.or(lent.as_deref()) else { unreachable!("there is one or the other") };
+        let kept = participant.keep_garbage();
+        let unmapping = UnmapsLater::begin();
+        let dead = DeadRuns::default();
+        let guard = participant.pin();
+        let (mut evictor, guard) = match self.evictor.lock_one_awake(shard) {
+            Some(evictor) => (evictor, guard),
+            None => {
+                drop(guard);
+                (self.evictor.lock_one_asleep(shard), participant.pin())
+            }
+        };
+        let unlinking = dead.unlink_by(&guard, &self.seen);
+        let resources = self.resources(&guard, &dead);
+        evictor.take_over(near.slot, resources);
+        evictor.begin_turn_alone();
+        let result = work(&mut evictor, resources);
+        evictor.return_freed(resources);
+        self.publish_gauges(&evictor);
+        drop(evictor);
+        drop(unlinking);
+        drop(guard);
+        drop(kept);
+        drop(unmapping);
+        participant.hand_over_if_much();
+        result
+    }
+
+    /// The part of a turn that is under the lock.
+    fn with_evictor<'a>(
+        &self,
+        near: usize,
+        mut evictor: Evictor<'a>,
+        resources: Resources<'_>,
+        work: &mut dyn Work<'a>,
+    ) -> AfterTurn {
+        evictor.take_over(near, resources);
+        evictor.begin_turn();
+        work.run(&mut evictor, resources);
+        evictor.return_freed(resources);
+        evictor.publish_due(resources);
+        if self.shards.get() > 1 {
+            evictor.note_heads(&self.heads, self.time.now(), resources);
+        }
+        self.publish_gauges(&evictor);
+        let has_released = std::mem::take(&mut evictor.common.has_released);
+        let for_sink = evictor.take_for_sink(&self.kept);
+        work.leave(evictor);
+        AfterTurn { has_released, for_sink }
+    }
+}
