@@ -113,6 +113,26 @@ fn a_turn_ends_although_every_change_makes_another() {
     }
 }
 
+/// A request looks at as many first candidates as blocks are missing, up to 512. If these have
+/// enough, it makes no pass over the leases, which would find the one on the last candidate.
+#[test]
+fn a_request_makes_a_pass_only_if_the_first_candidates_have_too_few_blocks() {
+    let keys = 2000;
+    for (missing, found) in [(32, 0), (33, 0), (512, 0), (513, 1), (1999, 1), (2000, 1)] {
+        let cache = PrefixCache::builder(4, keys as usize).clock(Clock::Logical).build().expect("sound");
+        drop(leases(&cache, keys));
+        cache.settle();
+        let held = cache.session().match_prefix(&cache.default_namespace(), &tokens(keys - 1));
+        // Read without settling, which makes a pass.
+        let protected = || cache.inner.stats().protected_blocks;
+        assert_eq!(protected(), 0, "the lease is silent");
+        assert_eq!(cache.session().reserve(missing).is_ok(), missing < 2000, "{missing}");
+        assert_eq!(protected(), found, "{missing}");
+        drop(held);
+        assert_eq!(cache.validate(), Ok(()));
+    }
+}
+
 /// Each step takes in a bounded number of changes, with and without a time to idle.
 // Holds: EV10.
 #[test]
