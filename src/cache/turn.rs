@@ -19,8 +19,7 @@ pub(super) enum LockMode<'a> {
     Publishes(&'a Publication<'a>),
 }
 
-/// What a turn does under the lock. Turns take it as an object: their code then exists once, and
-/// not for each kind of work.
+/// What a turn does under the lock. A trait object, so that the code of a turn is compiled once.
 trait Work<'a> {
     fn run(&mut self, evictor: &mut Evictor<'_>, resources: Resources<'_>);
 
@@ -101,6 +100,29 @@ impl Inner {
         }
     }
 
+    /// The part of a turn that is under the lock.
+    fn with_evictor<'a>(
+        &self,
+        near: usize,
+        mut evictor: Evictor<'a>,
+        resources: Resources<'_>,
+        work: &mut dyn Work<'a>,
+    ) -> AfterTurn {
+        evictor.take_over(near, resources);
+        evictor.begin_turn();
+        work.run(&mut evictor, resources);
+        evictor.return_freed(resources);
+        evictor.publish_due(resources);
+        if self.shards.get() > 1 {
+            evictor.note_heads(&self.heads, self.time.now(), resources);
+        }
+        self.publish_gauges(&evictor);
+        let has_released = std::mem::take(&mut evictor.common.has_released);
+        let for_sink = evictor.take_for_sink(&self.kept);
+        work.leave(evictor);
+        AfterTurn { has_released, for_sink }
+    }
+
     /// Takes the lock, with a guard that was pinned before: pinning sometimes frees garbage, which
     /// takes longer than most turns. A thread that sleeps for the lock is not pinned meanwhile, and
     /// pins after it gets the lock.
@@ -156,28 +178,5 @@ impl Inner {
         drop(unmapping);
         participant.hand_over_if_much();
         result
-    }
-
-    /// The part of a turn that is under the lock.
-    fn with_evictor<'a>(
-        &self,
-        near: usize,
-        mut evictor: Evictor<'a>,
-        resources: Resources<'_>,
-        work: &mut dyn Work<'a>,
-    ) -> AfterTurn {
-        evictor.take_over(near, resources);
-        evictor.begin_turn();
-        work.run(&mut evictor, resources);
-        evictor.return_freed(resources);
-        evictor.publish_due(resources);
-        if self.shards.get() > 1 {
-            evictor.note_heads(&self.heads, self.time.now(), resources);
-        }
-        self.publish_gauges(&evictor);
-        let has_released = std::mem::take(&mut evictor.common.has_released);
-        let for_sink = evictor.take_for_sink(&self.kept);
-        work.leave(evictor);
-        AfterTurn { has_released, for_sink }
     }
 }
