@@ -168,6 +168,7 @@ impl<'a> Worker<'a> {
     /// last sample.
     fn outcome(&mut self, request: &Request, hit_blocks: Option<u32>) -> Outcome {
         let ReplayShared { config, cache, .. } = *self.shared;
+        // Without leases, all that is not free is evictable: one read instead of a pass.
         let is_alone = self.shared.threads() == 1;
         let holds_leases = config.hold || config.service.is_some();
         if is_alone && holds_leases || (self.tally.outcomes.len() + 1) % SAMPLE_EVERY == 0 {
@@ -176,6 +177,7 @@ impl<'a> Worker<'a> {
         } else if is_alone {
             self.stats.free_blocks = cache.free_blocks();
             self.stats.evictable_blocks = self.stats.capacity_blocks - self.stats.free_blocks;
+            self.stats.protected_blocks = 0;
             self.tally.peak_blocks = self.tally.peak_blocks.max(self.stats.evictable_blocks);
         }
         let Stats { evictable_blocks, protected_blocks, .. } = self.stats;
