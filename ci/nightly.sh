@@ -68,6 +68,6 @@ machine() {
     if command -v cargo-deny >/dev/null; then step 'licences and bans' cargo deny check bans licenses sources; fi
 }
 
-# Alone: beside other work the same build takes a third longer.
+# Alone: beside other work the same build takes up to a quarter longer.
 step 'the first two commands' bash ci/first_hour.sh
 lanes models kernels machine
