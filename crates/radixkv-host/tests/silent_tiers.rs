@@ -14,6 +14,9 @@ use radixkv_host::{
     radixkv_tiers::{RemoteTier, Tier},
 };
 
+/// How long a tier that does not answer is left out the first time.
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+
 type Files = Arc<Faulty<Tier<Vec<u8>>>>;
 
 /// A device and a host of two blocks each over two tiers of files, and the folders of these.
@@ -35,6 +38,17 @@ fn world(timeout: Duration) -> World {
 impl World {
     fn serve(&self, number: u32) -> usize {
         self.engine.serve(&prompt(number, 2)).2
+    }
+
+    /// Serves a prompt on another thread, and calls `watch` over and over meanwhile.
+    fn serve_and_watch(&self, number: u32, mut watch: impl FnMut()) {
+        thread::scope(|scope| {
+            let request = scope.spawn(|| self.serve(number));
+            while !request.is_finished() {
+                watch();
+                thread::sleep(Duration::from_millis(1));
+            }
+        });
     }
 }
 
@@ -101,21 +115,23 @@ fn a_tier_that_leaves_three_requests_unanswered_is_left_out_and_asked_again() {
     silent.set(Fault::IsSilent);
     let is_left_out =
         || world.host.remote_stats().is_some_and(|stats| format!("{stats:?}").contains("left_out_tiers: 1"));
-    // The pause begins after `began`, however late the test sees that.
-    let (mut served, mut began) = (0, Instant::now());
-    while !is_left_out() && served < 20 {
+    // The last moment at which the pause had not begun.
+    let (mut served, mut not_yet) = (0, Instant::now());
+    while !is_left_out() && served < 4 {
         served += 1;
-        world.serve(served);
-        let now = Instant::now();
-        if !is_left_out() {
-            began = now;
-        }
+        world.serve_and_watch(served, || {
+            let now = Instant::now();
+            if !is_left_out() {
+                not_yet = now;
+            }
+        });
     }
-    assert!(is_left_out() && served <= 4, "after {served} requests");
-    // No longer than the pause: nobody asks it.
+    assert!(is_left_out(), "after {served} requests");
     let asked = silent.asked.load(Relaxed);
-    world.serve(served + 1);
-    assert!(silent.asked.load(Relaxed) == asked || began.elapsed() >= Duration::from_secs(1));
+    world.serve_and_watch(served + 1, || {
+        let asked_now = silent.asked.load(Relaxed);
+        assert!(asked_now == asked || not_yet.elapsed() >= FIRST_PAUSE, "it is asked in the pause");
+    });
     silent.set(Fault::None);
     wait_until("it is asked again", || {
         world.serve(fastrand::u32(100..1_000_000));
