@@ -345,7 +345,7 @@ impl Inner {
 
     /// Takes the blocks in turns of one shard; false if that is not possible.
     fn reserve_in_one_shard(&self, near: Near<'_>, n: usize, blocks: &mut Vec<BlockId>) -> bool {
-        if self.background.get().is_some() || self.namespaces.is_behind() {
+        if n > BLOCKS || self.background.get().is_some() || self.namespaces.is_behind() {
             return false;
         }
         let (mut shard, mut looks_around, mut visits) = (near.shard, true, self.shards.get());

@@ -18,8 +18,8 @@
 //! - while there is a subscriber, a sink, a listing, a hidden block, a detached space, a retention,
 //!   a limit on cached blocks, a waiter, or an exchange or sorting of candidates
 //!   ([`Evictor::may_work_alone`]);
-//! - with a background evictor, for a payer with a limit on pinned blocks, and while a pass over
-//!   the namespaces is due (`blocks::allocate`).
+//! - with a background evictor, for a payer with a limit on pinned blocks, for more blocks than a
+//!   turn may evict, and while a pass over the namespaces is due (`blocks::allocate`).
 //!
 //! A turn of one reports one change to another shard: a point has lost its last child. It removes
 //! the child and marks the point as queued, even if silent, in one read-modify-write, and pushes
