@@ -1,9 +1,13 @@
 //! The background evictor: what wakes it, the watermarks that it maintains, and its behaviour in a
 //! forked child process.
 
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
-use radixkv::{BlockRequest, Clock, Eviction, Lease, PrefixCache, Quota, ReserveError, SettingError, Watermarks};
+use radixkv::{
+    BlockRequest, Clock, EvictedBatch, Eviction, Lease, PrefixCache, Quota, ReserveError, SettingError, Watermarks,
+};
 
 const BLOCK: usize = 4;
 const MARKS: Watermarks = Watermarks::new(8, 16);
@@ -64,6 +68,49 @@ fn leases_that_end_call_it_when_blocks_are_short() {
         wait_until("free blocks stay below the low watermark", || free(&cache) >= MARKS.low);
         assert_eq!(cache.validate(), Ok(()));
     }
+}
+
+/// The sink panics with the first batch, when most is still to be evicted. Nobody calls the thread
+/// after that: reading the number of free blocks does not.
+// Holds: BE1, BE6.
+#[test]
+fn it_finishes_its_work_after_a_sink_has_panicked() {
+    let is_first = AtomicBool::new(true);
+    let sink = move |_: EvictedBatch| assert!(!is_first.swap(false, SeqCst), "planned");
+    let builder = PrefixCache::builder(BLOCK, 400).eviction(Eviction::Background(Watermarks::new(0, 0)));
+    let cache = builder.eviction_sink(sink).build().expect("sound");
+    drop(fill(&cache));
+    cache.settle();
+    cache.settings().set_watermarks(Watermarks::new(300, 300)).expect("valid");
+    wait_until("it has stopped halfway", || cache.free_blocks() >= 300);
+}
+
+/// The marks fall when it has evicted one slice of many.
+// Holds: QU11.
+#[test]
+fn new_watermarks_end_an_eviction_that_has_begun() {
+    let (is_first, meeting) = (AtomicBool::new(true), Arc::new(Barrier::new(2)));
+    let sink = {
+        let meeting = Arc::clone(&meeting);
+        move |_: EvictedBatch| {
+            if is_first.swap(false, SeqCst) {
+                meeting.wait();
+                meeting.wait();
+            }
+        }
+    };
+    let builder = PrefixCache::builder(BLOCK, 1_000).eviction(Eviction::Background(Watermarks::new(0, 0)));
+    let cache = builder.eviction_sink(sink).build().expect("sound");
+    drop(fill(&cache));
+    cache.settle();
+    cache.settings().set_watermarks(Watermarks::new(1_000, 1_000)).expect("valid");
+    meeting.wait();
+    cache.settings().set_watermarks(Watermarks::new(0, 0)).expect("valid");
+    meeting.wait();
+    std::thread::sleep(Duration::from_millis(50));
+    cache.settle();
+    let evicted = cache.stats().evicted_blocks;
+    assert!(evicted <= 500, "{evicted}: it goes by the old marks");
 }
 
 /// Up to the high watermark and no further.

@@ -163,6 +163,30 @@ fn who_waits_counts_on_what_it_keeps_and_is_woken_by_its_return() {
     assert_eq!((passed_by.load(Relaxed), bench.peek(&sequence(2, 8))), (0, 8), "the other run stays");
 }
 
+/// The sink never gives back what it keeps; without it the request evicts the other run.
+// Holds: RE4.
+#[test]
+fn who_waits_for_what_it_keeps_evicts_others_once_it_is_removed() {
+    let (kept, passed_by, sink) = keeping();
+    let bench = bench(PrefixCache::builder(4, 4).eviction_sink(sink));
+    bench.serve_at(1, &sequence(1, 8));
+    bench.serve_at(2, &sequence(2, 8));
+    let session = bench.cache.session();
+    let waiter = thread::spawn(move || {
+        let request = BlockRequest::new(2).until(Instant::now() + LONG);
+        session.reserve(request).map(|blocks| blocks.len())
+    });
+    let held = kept.recv().expect("the first run");
+    while bench.cache.stats().waiting_requests == 0 {
+        thread::yield_now();
+    }
+    // It sleeps.
+    thread::sleep(Duration::from_millis(50));
+    bench.cache.settings().remove_eviction_sink();
+    assert_eq!(waiter.join().expect("no panic"), Ok(2));
+    assert_eq!((passed_by.load(Relaxed), held.pieces.len()), (0, 1));
+}
+
 /// What it has offered comes back, so it evicts nothing past the sink before it joins the line.
 #[test]
 fn a_request_that_may_wait_evicts_nothing_past_it() {

@@ -193,6 +193,26 @@ fn misuse_panics_in_every_verb_and_changes_nothing() {
     }
 }
 
+/// The vectors that verbs write to are the caller's.
+// Holds: MA19.
+#[test]
+fn misuse_leaves_the_callers_vector_as_it_was() {
+    let (bench, other) = (Bench::new(4, 8), Bench::new(4, 8));
+    let tokens = sequence(1, 8);
+    drop(bench.insert(&tokens));
+    let mut blocks = vec![7];
+    let own = bench.matched(&tokens);
+    let broken = catch_unwind(AssertUnwindSafe(|| {
+        drop(bench.session.resume_into(own, &tokens[..7], &mut blocks));
+    }));
+    assert!(broken.is_err());
+    let broken = catch_unwind(AssertUnwindSafe(|| {
+        drop(bench.session.match_prefix_into(&other.space, &tokens, &mut blocks));
+    }));
+    assert!(broken.is_err());
+    assert_eq!(blocks, [7]);
+}
+
 /// Its verbs do nothing once the cache is gone, and it does not keep the cache.
 // Holds: QU15.
 #[test]

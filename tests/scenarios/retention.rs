@@ -158,6 +158,33 @@ fn a_waiter_is_served_when_a_retention_ends() {
     assert_eq!(session.reserve(BlockRequest::new(2).until(patience)).map(|blocks| blocks.len()), Ok(2));
 }
 
+/// The retention begins when the thread waits already, and the lease is not the last one.
+// Holds: WA11.
+#[test]
+fn a_waiter_is_served_when_a_retention_ends_that_began_while_it_waited() {
+    let cache = PrefixCache::builder(4, 2).build().expect("a sound setting");
+    let (session, space) = (cache.session(), cache.default_namespace());
+    let tokens = sequence(1, 8);
+    let miss = session.match_prefix(&space, &tokens);
+    let lease = session.insert(miss.lease(), &tokens, session.reserve(2).expect("room")).expect("inserted").lease;
+    drop(miss);
+    let waiter = std::thread::spawn({
+        let session = cache.session();
+        move || {
+            let patience = Instant::now() + Duration::from_secs(20);
+            session.reserve(BlockRequest::new(2).until(patience)).map(|blocks| blocks.len())
+        }
+    });
+    while cache.stats().waiting_requests == 0 {
+        std::thread::yield_now();
+    }
+    // It has looked, and sleeps. From here on no thread runs the evictor.
+    sleep(Duration::from_millis(50));
+    session.retain(&lease, Duration::from_millis(20)).expect("the namespace stands");
+    drop(lease);
+    assert_eq!(waiter.join().expect("no panic"), Ok(2));
+}
+
 /// A tenant's short prompts and a long one share a system prompt: it goes last, by the highest
 /// priority given through it.
 // Holds: PR7.

@@ -72,7 +72,6 @@ impl Session {
     /// # Ok::<_, radixkv::BuildError>(())
     /// ```
     pub fn match_prefix_into(&self, namespace: &Namespace, tokens: &[Token], blocks: &mut Vec<BlockId>) -> Lease {
-        blocks.clear();
         self.look_up(namespace, tokens, Use::Counted, blocks)
     }
 
@@ -325,7 +324,6 @@ impl Session {
     /// # Ok::<_, Box<dyn std::error::Error>>(())
     /// ```
     pub fn resume_into(&self, lease: Lease, tokens: &[Token], blocks: &mut Vec<BlockId>) -> Lease {
-        blocks.clear();
         let known = self.strong_refs.inner().layout.blocks(lease.len_tokens());
         self.extend_lease(lease, tokens, known, blocks)
     }
@@ -523,7 +521,8 @@ impl Session {
     /// [`stats`](crate::PrefixCache::stats), or on the background thread, which wakes at the
     /// deadline.
     ///
-    /// No effect on an empty lease. Lock-free; allocates.
+    /// No effect on an empty lease. Lock-free while no request waits for blocks; else it may take
+    /// the wait list's lock, to wake the first waiter. Allocates.
     ///
     /// # Errors
     ///

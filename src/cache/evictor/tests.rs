@@ -10,7 +10,7 @@ use crate::reclaim::Ref;
 use crate::sync::UnmapsLater;
 use crate::tree::lease::{Refused, lease_at, lease_deepest, release};
 use crate::tree::{Point, Position, ShardId, Word, walk};
-use crate::{Clock, Keys, Namespace, PolicyKind, PrefixCache};
+use crate::{Clock, Keys, Namespace, PolicyKind, PrefixCache, Quota};
 
 /// A reader saw the run before a trim, and publishes its point after the trim, beyond the new end.
 /// The point is held until the reader has read the length again; a second trim must not take it for
@@ -223,6 +223,23 @@ fn hot_points_above_each_other_are_deflated_together() {
         assert_eq!((none.stats().evictable_blocks, none.stats().protected_blocks), (blocks, 0), "{depth}");
         assert!(hot().session().reserve(64).is_ok(), "{depth}");
     }
+}
+
+/// A limit beyond every cache is none: shards go on evicting alone.
+#[test]
+fn a_limit_that_no_cache_reaches_does_not_count() {
+    let cache = PrefixCache::builder(1, 4).shards(2).build().expect("valid");
+    let are_alone = || cache.inner.evicting(|evictor, _| evictor.common.listeners.quotas.have_no_limits());
+    let tenant = cache.namespace(&["tenant"]);
+    tenant.set_quota(Quota::default().cached_blocks(usize::MAX));
+    assert!(are_alone(), "it has no limit");
+    tenant.set_quota(Quota::default().cached_blocks(2));
+    assert!(!are_alone());
+    tenant.set_quota(Quota::default().cached_blocks(usize::MAX));
+    assert!(are_alone());
+    tenant.set_quota(Quota::default().cached_blocks(2));
+    tenant.remove();
+    assert!(are_alone(), "its quota has ended with it");
 }
 
 /// In steps of any size, settling takes in deflated points before it ends.

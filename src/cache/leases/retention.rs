@@ -110,6 +110,8 @@ pub(in crate::cache) fn retain(session: &Session, lease: &Lease, duration: Durat
     if let Some(background) = inner.background.get() {
         background.changes_pending();
     }
+    // A thread that waits already must learn of this deadline before it sleeps again.
+    inner.ring();
     Ok(())
 }
 

@@ -22,6 +22,7 @@ pub(in crate::cache) enum Use {
 }
 
 impl Session {
+    /// Leases the longest cached prefix, and replaces the contents of `blocks` by its blocks.
     pub(in crate::cache) fn look_up(
         &self,
         namespace: &Namespace,
@@ -31,6 +32,7 @@ impl Session {
     ) -> Lease {
         let inner = &**self.strong_refs.inner();
         inner.namespaces.check(namespace);
+        blocks.clear();
         // Read before the walk, so that comparing tokens hides the latency of the counter.
         let now = if use_ == Use::Counted { inner.time.now() } else { 0 };
         let participant = self.participant();
@@ -112,6 +114,7 @@ impl Session {
         blocks: &mut Vec<BlockId>,
     ) -> Lease {
         self.check_sequence(&lease, tokens);
+        blocks.clear();
         let inner = &**self.strong_refs.inner();
         let layout = lease.layout(inner);
         let leased = layout.depth_of(lease.len_tokens());

@@ -27,7 +27,8 @@ pub(in crate::cache) fn turn(inner: &Weak<Inner>) -> ControlFlow<(), Option<Inst
         return ControlFlow::Break(());
     };
     // A step that panics leaves little undone and no lock held (tests/faults.rs).
-    let mut retained = None;
+    // It also left the rest of its round, and when the first retention ends: so look again.
+    let mut retained = Some(Instant::now() + LONGEST_PAUSE);
     contained(|| retained = inner.work_off());
     let pause = inner.time_to_idle_passes().map(|idle| (idle / 8).clamp(SHORTEST_PAUSE, LONGEST_PAUSE));
     ControlFlow::Continue(pause.map(|pause| Instant::now() + pause).into_iter().chain(retained).min())
@@ -58,10 +59,11 @@ impl Inner {
     /// Takes in the queued changes, and evicts up to the high watermark if free blocks are below
     /// the low one. Returns when the first retention ends.
     fn work_off(&self) -> Option<Instant> {
-        let watermarks = self.settings.watermarks();
-        let short = || self.sink().free() < watermarks.low;
         let (mut evicting, mut waits) = (false, false);
         loop {
+            // Read at each step, because they may change meanwhile.
+            let watermarks = self.settings.watermarks();
+            let short = || self.sink().free() < watermarks.low;
             evicting |= short();
             let aging = self.aging();
             let (more, retained) = self.in_turn(|evictor, resources| {

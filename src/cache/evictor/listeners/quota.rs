@@ -87,10 +87,12 @@ impl Quotas {
         self.limits == 0
     }
 
-    /// Counts a namespace whose limit on cached blocks is about to be set or removed.
-    fn count_limit(&mut self, account: &NamespaceAccount, has_limit: bool) {
+    /// Sets the limits of a namespace, and counts whether it has one on cached blocks now. (A limit
+    /// beyond every cache is none.)
+    fn limit(&mut self, account: &NamespaceAccount, cached: Option<usize>, pinned: Option<usize>) {
         self.limits -= usize::from(account.cached_limit().is_some());
-        self.limits += usize::from(has_limit);
+        account.limit(cached, pinned);
+        self.limits += usize::from(account.cached_limit().is_some());
     }
 }
 
@@ -139,8 +141,7 @@ impl Evictor<'_> {
         quota: Quota,
         resources: Resources<'_>,
     ) {
-        self.common.listeners.quotas.count_limit(account, quota.cached_blocks.is_some());
-        account.limit(quota.cached_blocks, quota.pinned_blocks);
+        self.common.listeners.quotas.limit(account, quota.cached_blocks, quota.pinned_blocks);
         account.set_time_to_idle(quota.time_to_idle);
         let group = match (quota.cached_blocks, quota.time_to_idle) {
             (None, None) => account.group.get(&self.owner),
@@ -216,8 +217,7 @@ impl Evictor<'_> {
 
     /// Forgets the quota of a namespace that has ended.
     pub(in crate::cache) fn end_quota(&mut self, account: &NamespaceAccount) {
-        self.common.listeners.quotas.count_limit(account, false);
-        account.limit(None, None);
+        self.common.listeners.quotas.limit(account, None, None);
         account.set_time_to_idle(None);
         if let Some(group) = account.group.get(&self.owner) {
             self.common.listeners.quotas.limited.remove(&group);
