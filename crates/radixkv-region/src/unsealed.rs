@@ -11,6 +11,10 @@ pub(crate) type Seal = [u8; SEAL_BYTES];
 pub(crate) enum SealKey {}
 
 impl SealKey {
+    pub(crate) fn seals(&self) -> u64 {
+        match *self {}
+    }
+
     pub(crate) fn seal(&self, _: &[u8], _: &mut [u8]) -> Result<Seal, ()> {
         match *self {}
     }

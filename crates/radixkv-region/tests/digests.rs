@@ -17,8 +17,8 @@ use std::{
 
 use common::{Place, layout as token_layout};
 use radixkv_region::{
-    BatchError, DigestBlocks, DigestKey, DigestLayout, DigestPut, DigestRegion, Get, Memory, Miss, Namespace,
-    NamespaceError, OpenError, Presence, Region,
+    BatchError, DigestBlocks, DigestKey, DigestLayout, DigestObserver, DigestPut, DigestRegion, Get, Memory, Miss,
+    Namespace, NamespaceError, OpenError, Presence, Region,
 };
 
 /// Bytes of an entry and of a block: no whole words.
@@ -480,4 +480,63 @@ fn threads_that_fight_over_one_entry_see_no_wrong_byte() {
         is_done.store(true, Relaxed);
         ended.unwrap_or_else(|panic| resume_unwind(panic));
     });
+}
+
+/// An engine opens a namespace while an operator verifies the region.
+// Holds: RG13.
+#[test]
+fn blocks_of_a_namespace_that_is_opened_while_all_are_verified_are_right() {
+    let region = region(8192);
+    let first = open(&region, "first");
+    (0..8192).for_each(|number| drop(format!("{:?}", put(&first, number))));
+    let is_done = AtomicBool::new(false);
+    let removed: usize = thread::scope(|scope| {
+        let verify =
+            || (0..).take_while(|_| !is_done.load(Relaxed)).map(|_: u32| region.verify().removed).sum::<usize>();
+        let verified = scope.spawn(verify);
+        for round in 0..200 {
+            let blocks = open(&region, &format!("round {round}"));
+            (0..64).for_each(|number| drop(format!("{:?}", put(&blocks, number))));
+        }
+        is_done.store(true, Relaxed);
+        verified.join().expect("no panic")
+    });
+    assert_eq!(removed, 0);
+}
+
+// Holds: RG22.
+#[test]
+fn a_quota_that_was_lowered_is_kept_after_some_puts() {
+    let region = region(200);
+    let blocks = open(&region, "one");
+    (0..100).for_each(|number| assert_eq!(put(&blocks, number), DigestPut::Stored));
+    blocks.set_quota(10);
+    (100..200).for_each(|number| assert_eq!(put(&blocks, number), DigestPut::Stored));
+    assert_eq!(region.census().namespaces[0].blocks, 10);
+}
+
+/// Somebody's own header: its checksum is right.
+// Holds: RG15.
+#[test]
+fn a_header_with_labels_of_another_size_is_refused() {
+    let place = Place::new("digests-labels");
+    drop(DigestRegion::create(place.path(), &DigestLayout::new(ENTRY, 8)).expect("created"));
+    let mut content = fs::read(place.path()).expect("read");
+    // Tokens of a block; with so few blocks the region's size stays.
+    content[2 * 8] = 1;
+    let word = |at: usize| u64::from_ne_bytes(content[8 * at..][..8].try_into().expect("a word"));
+    let seal = (1..80).filter(|at| *at != 7).fold(u64::from_ne_bytes(*b"radixkvR"), |seal, at| {
+        let mixed = (seal ^ word(at)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        mixed ^ mixed >> 29
+    });
+    content[7 * 8..][..8].copy_from_slice(&seal.to_ne_bytes());
+    fs::write(place.path(), &content).expect("written");
+    for refused in [DigestRegion::open_existing(place.path()).err(), DigestObserver::open(place.path()).err()] {
+        match refused {
+            Some(OpenError::Mismatch { field, region, expected }) => {
+                assert_eq!((field, region.as_str(), expected.as_str()), ("block_size", "1", "32"));
+            }
+            opened => panic!("{opened:?}"),
+        }
+    }
 }

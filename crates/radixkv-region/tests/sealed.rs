@@ -148,3 +148,29 @@ fn sealed_blocks_have_no_place_for_devices() {
     let puts = blocks.put_from(&[key(3)], &[&plain(3)], Some(Duration::ZERO));
     assert_eq!((puts, get(&blocks, 3)), (Ok(vec![DigestPut::Stored]), Get::Miss(Miss::Expired)));
 }
+
+// Holds: RG17.
+#[test]
+fn what_a_census_says_of_a_sealed_namespace_does_not_open_it() {
+    let region = memory(8);
+    let blocks = sealed(&region, 1);
+    assert_eq!(put(&blocks, 0), DigestPut::Stored);
+    let said = region.census().namespaces.remove(0).namespace;
+    let [region_has, expected] = ["1", "0"].map(str::to_owned);
+    let mismatch = NamespaceError::Mismatch { field: "encryption", region: region_has, expected };
+    assert_eq!(region.namespace(&said).map(drop), Err(mismatch));
+    let again = region.sealed_namespace(&said, SealKey::new(&[0xa1; 32])).expect("the key opens it");
+    assert_eq!(get(&again, 0), Get::Hit);
+}
+
+// Holds: RG17.
+#[test]
+fn a_key_that_may_seal_no_more_evicts_nothing() {
+    let region = memory(32);
+    let open = region.namespace(&Namespace::new("open", 32, BYTES)).expect("opened");
+    (0..32).for_each(|number| assert_eq!(put(&open, number), DigestPut::Stored));
+    let used = SealKey::new(&[1; 32]).with_seals(1 << 32);
+    let blocks = region.sealed_namespace(&namespace(), used).expect("opened");
+    (0..100).for_each(|number| assert_eq!(put(&blocks, number), DigestPut::KeyExhausted));
+    assert_eq!((region.stats().blocks, region.stats().evicted), (32, 0));
+}

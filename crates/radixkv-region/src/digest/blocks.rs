@@ -405,6 +405,10 @@ impl DigestBlocks {
             Err(Miss::BeingWritten) => return Err(DigestPut::InFlight),
             Err(_) => {}
         }
+        // Before a block is evicted for it.
+        if self.is_exhausted() {
+            return Err(DigestPut::KeyExhausted);
+        }
         let region = self.inner();
         // Relaxed: a number that is only compared.
         let quota = region.table().quota(self.number).map_or(0, |quota| quota.load(Relaxed));
@@ -429,6 +433,14 @@ impl DigestBlocks {
         Err(DigestPut::InFlight)
     }
 
+    /// Whether the key of an encrypted namespace may seal no more.
+    fn is_exhausted(&self) -> bool {
+        let Some(sealer) = &self.sealer else { return false };
+        // Relaxed: a number that is only compared.
+        let seals = self.inner().table().seals(self.number).map_or(0, |seals| seals.load(Relaxed));
+        seals.max(sealer.seals()) >= MOST_SEALS
+    }
+
     /// Claims an entry; beyond a quota, one whose block belongs to the namespace or process that
     /// has reached it.
     fn make_room(&self, beyond: Beyond, quota: u64) -> Option<Claimed<'_>> {
@@ -445,6 +457,10 @@ impl DigestBlocks {
         let swept = || region.sweep_blocks(hand, &is_meant);
         let room = if is_sparse { recent().or_else(swept) } else { swept().or_else(recent) };
         if room.is_some() || !(beyond.namespace && beyond.process) {
+            // The quota was lowered, or a count was too small after a kill: one block more goes.
+            if let Some(more) = room.filter(|_| beyond.by_more).and_then(|_| region.sweep_blocks(hand, &is_meant)) {
+                more.give_back();
+            }
             return room;
         }
         // No block belongs to both: one of each is evicted.

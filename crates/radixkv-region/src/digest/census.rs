@@ -2,13 +2,12 @@
 
 use std::{path::Path, time::Duration};
 
-use super::{DigestRegion, key::DigestKey, namespace::Namespace, sum};
+use super::{DigestLayout, DigestRegion, key::DigestKey, namespace::Namespace, sum};
 use crate::{
     counts::Miss,
     entry::Entry,
     geometry::{NAMESPACES, SLOTS},
     header::OpenError,
-    layout::Keys,
     memory::WORD,
     process,
     region::Region,
@@ -100,7 +99,7 @@ impl DigestObserver {
     ///
     /// [`OpenError`].
     pub fn open(path: impl AsRef<Path>) -> Result<Self, OpenError> {
-        let region = Region::observe(path.as_ref(), Keys::Digests)?;
+        let region = Region::observe(path.as_ref(), |layout| DigestLayout::of(layout).0)?;
         Ok(Self(DigestRegion { region, quota: gauge::AtomicU64::new(0) }))
     }
 
@@ -164,7 +163,7 @@ impl DigestRegion {
     /// Reads all blocks, and removes those whose record or bytes are damaged. A block that is
     /// replaced meanwhile is not counted.
     pub fn verify(&self) -> Verified {
-        let namespaces: Vec<_> = self.region.table().all().collect();
+        let mut namespaces: Vec<_> = self.region.table().all().collect();
         let mut verified = Verified::default();
         for entry in self.entries() {
             let state = entry.look();
@@ -172,6 +171,10 @@ impl DigestRegion {
                 continue;
             }
             let number = entry.namespace();
+            if namespaces.iter().all(|(known, _)| *known != number) {
+                // It may have been opened since.
+                namespaces.extend(self.region.table().get(number).map(|namespace| (number, namespace)));
+            }
             let namespace = namespaces.iter().find(|(known, _)| *known == number).map(|(_, namespace)| namespace);
             let is_right = match (entry.is_unfit(state, self.region.boot()), namespace) {
                 (Some(Miss::Damaged), _) | (_, None) => false,

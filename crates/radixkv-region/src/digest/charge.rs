@@ -32,6 +32,8 @@ const SLOT_BITS: u32 = 8;
 pub(crate) struct Beyond {
     pub(crate) namespace: bool,
     pub(crate) process: bool,
+    /// Whether one of them was exceeded before the put.
+    pub(crate) by_more: bool,
 }
 
 /// The counters of a process. Only that process adds to them, except to the number of its blocks.
@@ -61,12 +63,13 @@ impl Region {
             // Relaxed, here and below: numbers that are only compared with a quota.
             let before = blocks.fetch_add(1, Relaxed);
             // After a kill the count may be negative, which is below every quota.
-            quota != 0 && before as i64 >= quota.min(i64::MAX as u64) as i64
+            let (before, most) = (before as i64, quota.min(i64::MAX as u64) as i64);
+            (quota != 0 && before >= most, quota != 0 && before > most)
         };
-        Beyond {
-            namespace: self.table().blocks(namespace).is_some_and(|blocks| is_beyond(blocks, of_namespace)),
-            process: is_beyond(self.account(self.slot).blocks(), of_process),
-        }
+        let blocks = self.table().blocks(namespace);
+        let (namespace, namespace_by_more) = blocks.map_or((false, false), |blocks| is_beyond(blocks, of_namespace));
+        let (process, process_by_more) = is_beyond(self.account(self.slot).blocks(), of_process);
+        Beyond { namespace, process, by_more: namespace_by_more || process_by_more }
     }
 
     /// Uncharges a block that got no entry.
@@ -92,6 +95,8 @@ impl Region {
             let namespaces = (1..=NAMESPACES as u64).filter_map(|number| self.table().blocks(number));
             namespaces.chain((0..SLOTS).map(|slot| self.account(slot).0.get(BLOCKS).expect("a line")))
         };
+        let lives = || (0..SLOTS).map(|slot| self.account(slot).0[LIFE].load(Relaxed));
+        let lived: Vec<u64> = lives().collect();
         let before: Vec<u64> = counters().map(|blocks| blocks.load(Relaxed)).collect();
         let mut counted = vec![0_u64; before.len()];
         for entry in (0..self.geometry.entries).map(|number| self.entry(number)) {
@@ -103,7 +108,12 @@ impl Region {
             }
         }
         // Only the difference is added: blocks that others charge meanwhile stay charged.
-        for (blocks, (before, counted)) in counters().zip(before.into_iter().zip(counted)) {
+        let changed: Vec<bool> = lives().zip(lived).map(|(now, before)| now != before).collect();
+        for (at, (blocks, (before, counted))) in counters().zip(before.into_iter().zip(counted)).enumerate() {
+            // Another process has taken the slot, and its count began at 0.
+            if at.checked_sub(NAMESPACES).is_some_and(|slot| changed[slot]) {
+                continue;
+            }
             blocks.fetch_add(counted.wrapping_sub(before), Relaxed);
         }
     }

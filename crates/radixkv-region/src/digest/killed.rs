@@ -248,3 +248,22 @@ fn killed_in_recovering_and_counting_again() {
     });
     assert!(ended.is_some_and(|writes| writes > 3), "recovering writes nothing, or without end: {ended:?}");
 }
+
+/// A process recovers before it has a slot: killed then, only the slot that it recovers says so.
+// Holds: RG14.
+#[test]
+fn killed_in_opening_a_region_and_counting_again() {
+    let ended = (0..MOST).find(|writes| {
+        let scene = Scene::new("opening-counts");
+        let first = scene.open_doomed();
+        let blocks = open(&first, "one");
+        let left = killed_after(5, || put(&blocks, 3));
+        assert!(left.is_none(), "killed in a put, a block charged and not there");
+        mem::forget((first, blocks));
+        // The second process has the id of another one that has ended, and closes nothing.
+        let ended = killed_after(*writes, || mem::forget(Scene::file(&scene.path, (), ProcessId::gone(2))));
+        scene.check(*writes);
+        ended.is_some()
+    });
+    assert!(ended.is_some_and(|writes| writes > 3), "opening writes nothing, or without end: {ended:?}");
+}

@@ -48,9 +48,13 @@ pub struct DigestLayout(Layout);
 impl DigestLayout {
     /// Creates a layout with room for `capacity` blocks, each of up to `entry_bytes`.
     pub fn new(entry_bytes: usize, capacity: u32) -> Self {
+        Self::of(Layout::new(0, entry_bytes, capacity))
+    }
+
+    /// The layout with labels, which have one size, in place of tokens.
+    fn of(layout: Layout) -> Self {
         // A token takes half a word.
-        let label = 2 * label::LABEL as u32;
-        Self(Layout { keys: Keys::Digests, ..Layout::new(label, entry_bytes, capacity) })
+        Self(Layout { keys: Keys::Digests, block_size: 2 * label::LABEL as u32, ..layout })
     }
 
     /// Bytes of the largest block.
@@ -131,8 +135,8 @@ impl DigestRegion {
     ///
     /// [`OpenError`].
     pub fn open_existing(path: impl AsRef<Path>) -> Result<Self, OpenError> {
-        let layout = Layout { keys: Keys::Digests, ..Region::layout_of(path.as_ref())? };
-        Region::open(path, &layout).map(Self::over)
+        let layout = DigestLayout::of(Region::layout_of(path.as_ref())?);
+        Self::open(path, &layout)
     }
 
     /// Opens the region in a file, or creates one if the file does not exist.
@@ -179,6 +183,12 @@ impl DigestRegion {
     /// [`NamespaceError`]; if the namespace of that name has another model, dtype, arrangement,
     /// shard, size or hash, the error names both values.
     pub fn namespace(self: &Arc<Self>, namespace: &Namespace) -> Result<DigestBlocks, NamespaceError> {
+        // A census names encrypted namespaces too: they are not opened without their key.
+        self.open_namespace(&Namespace { is_sealed: false, ..namespace.clone() })
+    }
+
+    /// Opens a namespace, encrypted or not as it says itself.
+    fn open_namespace(self: &Arc<Self>, namespace: &Namespace) -> Result<DigestBlocks, NamespaceError> {
         namespace.check(self.region.layout().block_bytes())?;
         Ok(DigestBlocks::new(Arc::clone(self), self.region.table().open(namespace)?, namespace))
     }
@@ -219,7 +229,7 @@ impl DigestRegion {
     ) -> Result<DigestBlocks, NamespaceError> {
         let namespace = Namespace { is_sealed: true, ..namespace.clone() };
         let sealer = sealed::Sealer::new(key, &namespace);
-        Ok(self.namespace(&namespace)?.sealed_by(sealer))
+        Ok(self.open_namespace(&namespace)?.sealed_by(sealer))
     }
 
     /// Limits how many blocks this process may have; 0 means no limit, which is the default. A put

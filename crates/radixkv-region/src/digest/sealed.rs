@@ -38,6 +38,11 @@ impl Sealer {
         Self { key, namespace: all.finalize().into(), spare: Mutex::default() }
     }
 
+    /// How often the key has sealed.
+    pub(crate) fn seals(&self) -> u64 {
+        self.key.seals()
+    }
+
     /// Encrypts a block in a buffer, and passes it to `write`; `None` if the key cannot seal any
     /// more.
     pub(crate) fn seal<T>(&self, key: &DigestKey, bytes: &[u8], write: impl FnOnce(&[u8], &Seal) -> T) -> Option<T> {

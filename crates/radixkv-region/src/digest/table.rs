@@ -81,13 +81,16 @@ impl<'a> Table<'a> {
     /// The completely written namespaces, with their numbers.
     pub(crate) fn all(&self) -> impl Iterator<Item = (u64, Namespace)> + use<'a> {
         let table = *self;
-        (0..NAMESPACES).filter_map(move |place| {
-            let words = table.words(place);
-            // Acquire: E7.
-            let written = words[WRITTEN].load(Acquire);
-            // Relaxed: the word does not change once it is not 0.
-            (written != 0 && written == words[IDENTITY].load(Relaxed)).then(|| (place as u64 + 1, read(words)))
-        })
+        (1..=NAMESPACES as u64).filter_map(move |number| Some((number, table.get(number)?)))
+    }
+
+    /// The namespace of a number, if it is completely written.
+    pub(crate) fn get(&self, number: u64) -> Option<Namespace> {
+        let words = self.numbered(number)?;
+        // Acquire: E7.
+        let written = words[WRITTEN].load(Acquire);
+        // Relaxed: the word does not change once it is not 0.
+        (written != 0 && written == words[IDENTITY].load(Relaxed)).then(|| read(words))
     }
 
     /// The maximum number of a namespace's blocks; 0 means no limit.

@@ -70,7 +70,13 @@ fn begin(path: &Path) -> io::Result<(File, Unfinished)> {
             Ok(file) => {
                 // Another process may have removed the file as left over before it was locked.
                 if try_lock(&file, MAKING) != Lock::Taken && is_at(&file, &name) {
-                    return Ok((file, Unfinished(name)));
+                    let unfinished = Unfinished(name);
+                    // Another process may have made the region since the look above: its memory is
+                    // not reserved once more.
+                    if path.try_exists()? {
+                        return Err(io::ErrorKind::AlreadyExists.into());
+                    }
+                    return Ok((file, unfinished));
                 }
             }
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {

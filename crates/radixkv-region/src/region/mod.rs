@@ -22,7 +22,7 @@ use crate::{
     geometry::{Geometry, SLOTS},
     header::{self, OpenError},
     index::Index,
-    layout::{Keys, Layout},
+    layout::Layout,
     memory::Memory,
     process::{self, ProcessId},
     slots::Slots,
@@ -204,10 +204,11 @@ impl Region {
     }
 
     /// Opens the region in a file without becoming one of its processes: it takes no slot, recovers
-    /// nothing, and none of its verbs writes.
-    pub(crate) fn observe(path: &Path, keys: Keys) -> Result<Self, OpenError> {
+    /// nothing, and none of its verbs writes. `expected` replaces what its header must say in the
+    /// layout that it says.
+    pub(crate) fn observe(path: &Path, expected: impl FnOnce(Layout) -> Layout) -> Result<Self, OpenError> {
         let (memory, file) = files::open(path)?;
-        let layout = Layout { keys, ..header::layout(&memory)? };
+        let layout = expected(header::layout(&memory)?);
         let geometry = Geometry::of(&layout)?;
         header::check(&memory, &layout, &geometry)?;
         let (counts, boot, recovering) = (Counts::default(), process::boot(), Mutex::new(()));

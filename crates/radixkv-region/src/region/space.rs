@@ -45,8 +45,10 @@ impl Region {
             return 0;
         }
         let entries = self.take_back(slot);
-        self.slots().free(slot);
+        // Before the slot is free: if this process is killed here, the next one counts again, and
+        // no new owner sets the slot's count to 0 meanwhile.
         self.recount();
+        self.slots().free(slot);
         self.counts.recovered.fetch_add(entries as u64, gauge::Relaxed);
         entries
     }
