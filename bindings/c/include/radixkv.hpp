@@ -95,6 +95,11 @@ inline std::uint64_t nanos(std::chrono::nanoseconds time) {
     return time.count() < 0 ? 0 : static_cast<std::uint64_t>(time.count());
 }
 
+// For a function for which 0 means "without end": a time that has passed is the shortest one.
+inline std::uint64_t nanos_or_never(std::chrono::nanoseconds time) {
+    return time.count() < 0 ? 1 : static_cast<std::uint64_t>(time.count());
+}
+
 } // namespace detail
 
 // A prefix that is not protected.
@@ -298,7 +303,7 @@ public:
     void release_retained(const Lease &lease) { check(radixkv_session_release_retained(get(), lease.get())); }
     // A time of zero is without end.
     void prioritize(const Lease &lease, std::int64_t level, std::chrono::nanoseconds time = {}) {
-        check(radixkv_session_prioritize(get(), lease.get(), level, detail::nanos(time)));
+        check(radixkv_session_prioritize(get(), lease.get(), level, detail::nanos_or_never(time)));
     }
     void demote(const Lease &lease) { check(radixkv_session_demote(get(), lease.get())); }
 
@@ -434,7 +439,7 @@ public:
         check(radixkv_cache_set_watermarks(get(), low, high));
     }
     void set_time_to_idle(std::chrono::nanoseconds time) {
-        check(radixkv_cache_set_time_to_idle(get(), detail::nanos(time)));
+        check(radixkv_cache_set_time_to_idle(get(), detail::nanos_or_never(time)));
     }
     // One step of the pending work; whether more is left.
     bool run_once() { return detail::result<bool>(radixkv_cache_run_once, get()); }

@@ -112,7 +112,7 @@ pub(crate) fn policy(name: &str) -> PyResult<PolicyKind> {
 /// values.
 ///
 /// PrefixCache(block_size, capacity_blocks, *, policy="lru", clock="monotonic", eviction="inline",
-/// time_to_idle=None, external=False, growable_to=None)
+/// time_to_idle=None, external=False, growable_to=None, shards=1)
 ///
 /// - block_size: tokens in a block. capacity_blocks: blocks, at most 2**31 - 1.
 /// - policy: "lru", "lfu", "fifo", "mru", "filo", "slru", "slru:N", "level" or "priority".

@@ -17,7 +17,7 @@ use std::slice;
 use numpy::npyffi::{NPY_ARRAY_WRITEABLE, objects::_PyArray_GET_ITEM_DATA};
 use numpy::{PyArray1, PyArrayDescrMethods, PyArrayMethods, PyUntypedArray, PyUntypedArrayMethods};
 use pyo3::buffer::PyUntypedBuffer;
-use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::exceptions::{PyBufferError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 
 use crate::errors::catch;
@@ -85,7 +85,7 @@ impl<'py> Region<'py> {
         if unsafe { pyo3::ffi::PyObject_CheckBuffer(object.as_ptr()) } == 0 {
             return Ok(None);
         }
-        Self::of_buffer(PyUntypedBuffer::get(object)?, name).map(Some)
+        Self::of_buffer(export(object, name)?, name).map(Some)
     }
 
     fn of_array(array: &Bound<'py, PyUntypedArray>, name: &str) -> PyResult<Self> {
@@ -193,7 +193,7 @@ impl Bytes {
             let message = format!("{name} is {kind}: pass a writable array or buffer, or a view of your tensor as one");
             return Err(PyTypeError::new_err(message));
         }
-        let buffer = PyUntypedBuffer::get(object)?;
+        let buffer = export(object, name)?;
         let shape = buffer.shape().to_vec();
         if !buffer.is_c_contiguous() {
             let strides = buffer.strides();
@@ -300,6 +300,19 @@ pub(crate) fn new_array<'py, T: numpy::Element>(
 
 pub(crate) const ACCEPTED: &str =
     "accepted are one-dimensional contiguous arrays and buffers of 32- or 64-bit integers";
+
+/// The buffer of an object. One that has no shape, such as a scalar of numpy, raises TypeError.
+pub(crate) fn export(object: &Bound<'_, PyAny>, name: &str) -> PyResult<PyUntypedBuffer> {
+    PyUntypedBuffer::get(object).map_err(|refused| {
+        if !refused.is_instance_of::<PyBufferError>(object.py()) {
+            return refused;
+        }
+        let kind = object.get_type().name().map_or_else(|_| "an object".into(), |name| name.to_string());
+        let error = PyTypeError::new_err(format!("{name} is {kind}, whose memory is not an array"));
+        error.set_cause(object.py(), Some(refused));
+        error
+    })
+}
 
 fn wrong_type(name: &str, given: &str) -> PyErr {
     PyTypeError::new_err(format!("{name} is {given}: {ACCEPTED}"))

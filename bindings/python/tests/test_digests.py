@@ -663,3 +663,14 @@ for thread in threads:
 def test_threads_are_refused_by_a_closed_store():
     done = subprocess.run([sys.executable, "-c", CLOSED], capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_folder_of_another_version_is_refused_with_both(region, tmp_path):
+    tiers = [{"type": "files", "folder": str(tmp_path / "files"), "bytes": 1 << 20}]
+    with radixkv.DigestStore(region, "tests", **FACTS, tiers=tiers):
+        pass
+    manifest = tmp_path / "files" / "tests" / "manifest"
+    manifest.write_bytes(manifest.read_bytes().replace(b"format 1\n", b"format 7\n", 1))
+    with pytest.raises(radixkv.RegionError) as refused:
+        radixkv.DigestStore(region, "tests", **FACTS, tiers=tiers)
+    assert vars(refused.value) == {"kind": "version", "stored": 7, "asked": 1}

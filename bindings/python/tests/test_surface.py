@@ -1,6 +1,7 @@
 """The rest of the surface: each verb does what the core's does."""
 
 import asyncio
+import inspect
 import json
 import subprocess
 import threading
@@ -341,3 +342,10 @@ def test_a_replay_is_what_the_command_prints():
             radixkv.replay(TRACE, **arguments)
     with pytest.raises(radixkv.ReplayError, match="no-such-file"):
         radixkv.replay("no-such-file")
+
+
+def test_the_docstring_of_a_cache_names_every_argument():
+    doc = radixkv.PrefixCache.__doc__
+    shown = doc[doc.index("PrefixCache(") : doc.index(")\n", doc.index("PrefixCache("))]
+    assert all(name in shown for name in inspect.signature(radixkv.PrefixCache).parameters)
+    assert "shards (`shards`, `most`)" in radixkv.BuildError.__doc__

@@ -61,6 +61,8 @@ GOOD = {
 BAD = {
     "floats": (PROMPT.astype(np.float32), TypeError, "float32"),
     "an empty list": ([], ValueError, "empty"),
+    "a scalar of numpy": (np.int32(3), TypeError, "tokens is int32"),
+    "a view without a dimension": (memoryview(b"1234").cast("i", shape=[]), TypeError, "tokens is memoryview"),
     "an empty array": (PROMPT[:0], ValueError, "empty"),
     "an empty array of floats": (np.array([]), TypeError, "float64"),
     "bools": (np.ones(8, dtype=bool), TypeError, "bool"),

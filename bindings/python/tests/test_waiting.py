@@ -1,6 +1,7 @@
 """Waiting for blocks: with a timeout, and on an event loop without a thread."""
 
 import asyncio
+import gc
 import threading
 import time
 
@@ -122,3 +123,38 @@ def test_a_running_sequence_goes_first(cache):
         return order
 
     assert asyncio.run(main()) == ["running", "admitted"]
+
+
+def test_requests_of_a_loop_that_was_given_up_leave_the_line(cache):
+    held = cache.reserve(64)
+    loop = asyncio.new_event_loop()
+    loop.set_exception_handler(lambda *_: None)  # "Task was destroyed but it is pending"
+    task = loop.create_task(cache.reserve_async(64))
+    loop.run_until_complete(asyncio.sleep(0))
+    assert cache.stats()["waiting_requests"] == 1
+    loop.close()
+    del task, loop
+    gc.collect()
+    assert cache.stats()["waiting_requests"] == 0
+    held.release()
+    assert len(cache.reserve(64, timeout=10)) == 64
+
+
+def test_what_a_cancelled_request_was_just_given_is_free(cache):
+    async def main():
+        held = cache.reserve(64)
+        task = asyncio.create_task(cache.reserve_async(64))
+        await asyncio.sleep(0)
+        assert cache.stats()["waiting_requests"] == 1
+        held.release()
+        # One turn until the loop sees the socket, and serves the request; the task runs in the next.
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert cache.stats()["waiting_requests"] == 0 and cache.free_blocks == 0
+        task.cancel()
+        await asyncio.wait([task])
+        assert task.cancelled()
+        return cache.free_blocks, task  # the task, and so its exception, is still there
+
+    free, task = asyncio.run(main())
+    assert free == 64 and task.cancelled()

@@ -30,6 +30,8 @@ pub enum OpenError {
         place: String,
         /// The version of its format.
         version: u32,
+        /// The version that this program reads.
+        known: u32,
     },
     /// The store's manifest cannot be read: another program wrote it, or it is damaged.
     #[error("{place} is not a store of radixkv-tiers: its manifest cannot be read")]
@@ -107,7 +109,7 @@ pub(crate) fn compare(place: &dyn ToString, layout: &Layout, manifest: &[u8]) ->
     }
     layout.compare(manifest).map_err(|difference| match difference {
         Difference::NotAManifest => OpenError::NotAStore { place: place() },
-        Difference::Version(version) => OpenError::UnknownVersion { place: place(), version },
+        Difference::Version(version) => OpenError::UnknownVersion { place: place(), version, known: FORMAT },
         Difference::Field { field, stored, asked } => OpenError::OtherLayout { place: place(), field, stored, asked },
     })
 }

@@ -144,11 +144,27 @@ static void a_lease_in_a_thread_local_variable() {
     CHECK(cache.evict(4) == 1);
 }
 
+static void a_time_that_is_over_is_not_without_end() {
+    radixkv::Cache cache = radixkv::Builder(4, 8).policy("priority").logical_clock().build();
+    radixkv::Session session = cache.session();
+    radixkv::Namespace space = cache.default_namespace();
+    const std::vector<std::uint32_t> old{1, 2, 3, 4}, recent{5, 6, 7, 8};
+    for (const auto &prompt : {old, recent}) {
+        radixkv::Acquired start = session.acquire(space, prompt, 0);
+        radixkv::Lease lease = session.insert(start.hit.lease, prompt, start.blocks).lease;
+        if (prompt == old) session.prioritize(lease, 80, -1s);
+        cache.set_time(prompt == old ? 10 : 20);
+    }
+    CHECK(cache.evict(1) == 1);
+    CHECK(session.peek(space, old) == 0 && session.peek(space, recent) == 4);
+}
+
 int main() {
     a_request();
     errors_are_thrown_and_lose_nothing();
     prefixes();
     blocks_of_the_engine();
     a_lease_in_a_thread_local_variable();
-    std::puts("5 passed, 0 failed");
+    a_time_that_is_over_is_not_without_end();
+    std::puts("6 passed, 0 failed");
 }

@@ -39,7 +39,7 @@ class SequenceError(Error, ValueError):
 class BuildError(Error, ValueError):
     """A cache could not be built. `kind` is one of zero_block_size, zero_capacity,
     capacity_too_large (`capacity`), block_size_too_large (`block_size`), watermarks (`low`, `high`,
-    `capacity`), no_thread."""
+    `capacity`), shards (`shards`, `most`), no_thread."""
 
     kind: str
 

@@ -4,7 +4,6 @@
 
 use std::ptr::with_exposed_provenance_mut;
 
-use pyo3::buffer::PyUntypedBuffer;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyTuple};
@@ -13,7 +12,7 @@ use radixkv_region::DigestKey;
 use super::batch::Span;
 use super::batches::Owner;
 use super::errors;
-use crate::memory::{Items, Region};
+use crate::memory::{Items, Region, export};
 use crate::numbers::number;
 
 /// Reads keys of `key_bytes` bytes each, from a list or tuple of bytes objects, or from one bytes
@@ -56,7 +55,7 @@ pub(super) fn in_buffer(
     bytes: usize,
     is_load: bool,
 ) -> PyResult<Memory> {
-    let buffer = PyUntypedBuffer::get(buffer)?;
+    let buffer = export(buffer, "buffer")?;
     if !buffer.is_c_contiguous() {
         let message = format!(
             "the buffer has shape {:?} and strides {:?}: it must be C-contiguous",

@@ -73,8 +73,8 @@ pub(crate) fn tier(error: radixkv_tiers::OpenError) -> PyErr {
     let message = error.to_string();
     match error {
         OpenError::OtherLayout { field, stored, asked, .. } => mismatch(&message, field, stored, asked),
-        OpenError::UnknownVersion { version, .. } => {
-            region("version", message, vec![("stored", u64::from(version).into())])
+        OpenError::UnknownVersion { version, known, .. } => {
+            region("version", message, vec![("stored", version.into()), ("asked", known.into())])
         }
         OpenError::NotAStore { .. } => region("not_a_store", message, vec![]),
         OpenError::CapacityBelowBlock { capacity, block } => {

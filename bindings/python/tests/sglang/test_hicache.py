@@ -398,3 +398,22 @@ def test_another_version_of_sglang_is_told(monkeypatch):
             warnings.simplefilter("always")
             _tested.check()
         assert [str(warning.message) for warning in caught] == told
+
+
+def test_a_store_may_be_opened_while_all_are_cleared(region, monkeypatch):
+    server = Server(region)
+    stores = server.storage._stores
+    place, store = next(iter(stores.items()))
+
+    class Opens:
+        namespace = store.namespace
+
+        def clear(self):
+            stores[("kv", 1, True)] = store
+            return store.clear()
+
+        def close(self):
+            store.close()
+
+    stores[place] = Opens()
+    assert server.storage.clear()

@@ -115,3 +115,21 @@ def test_metrics_are_of_the_tier():
     assert spec is radixkv.vllm.RadixKVOffloadingSpec
     assert "vllm:kv_offload_radixkv_loaded" in spec.build_metric_definitions(extra)
     assert "radixkv_region" in spec.config_info_keys(extra)
+
+
+def test_an_encrypted_region_counts_no_uses_and_refuses_nothing(replica, tmp_path):
+    key = tmp_path / "key"
+    key.write_bytes(os.urandom(32))
+    try:
+        one = replica(options={"encryption_key_file": str(key)})
+    except radixkv.RegionError as refused:
+        if refused.kind != "not_built":
+            raise
+        pytest.skip(str(refused))
+    assert one.run(PROMPT) == 0
+    one.settle()
+    # As after a hit in the GPU's memory: what the region has is not stored again.
+    other = replica(options={"encryption_key_file": str(key)})
+    other._wait_for_hits = lambda keys, context: 0
+    other.run(PROMPT)
+    assert (other.loaded, other.stored) == (0, 0)

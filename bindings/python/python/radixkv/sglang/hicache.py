@@ -159,13 +159,13 @@ class RadixKVStorage(HiCacheStorage):
 
     def clear(self):
         """Removes all blocks of this server's namespaces from the regions, not from the tiers."""
-        for store in self._stores.values():
+        for store in list(self._stores.values()):
             store.clear()
         return True
 
     def stats(self):
         """The statistics of each namespace, by its name."""
-        return {store.namespace: store.stats() for store in self._stores.values()}
+        return {store.namespace: store.stats() for store in list(self._stores.values())}
 
     def close(self):
         for closed in [*self._stores.values(), *self._regions.values()]:

@@ -83,6 +83,8 @@ class RadixKVTier(SecondaryTierManager):
         self._time_to_live = time_to_live
         self._hash = EngineHash(hash_algo)
         secrets = {"encryption_key": Path(encryption_key_file).read_bytes()} if encryption_key_file else {}
+        # An encrypted namespace refuses `touch`: there only loads count as uses.
+        self._counts_uses = not secrets
         self._region, self._store = _open_store(
             (region, region_block_bytes or self.block_size_bytes, region_bytes),
             quota,
@@ -125,7 +127,7 @@ class RadixKVTier(SecondaryTierManager):
         return [state == 1 for state in self._store.exists(keys)] if keys else []
 
     def touch(self, keys, req_context):
-        first = list(keys)[:TOUCHED]
+        first = list(keys)[:TOUCHED] if self._counts_uses else ()
         if first:
             self._store.touch(first)
 
