@@ -19,7 +19,8 @@ pub(super) enum LockMode<'a> {
     Publishes(&'a Publication<'a>),
 }
 
-/// What a turn does under the lock. A trait object, so that the code of a turn is compiled once.
+/// The work of a turn under the lock. A turn takes it as a trait object, so that the code of a turn
+/// is compiled only once.
 trait Work<'a> {
     fn run(&mut self, evictor: &mut Evictor<'_>, resources: Resources<'_>);
 

@@ -163,7 +163,8 @@ fn who_waits_counts_on_what_it_keeps_and_is_woken_by_its_return() {
     assert_eq!((passed_by.load(Relaxed), bench.peek(&sequence(2, 8))), (0, 8), "the other run stays");
 }
 
-/// The sink never gives back what it keeps; without it the request evicts the other run.
+/// The sink never gives back the blocks that it keeps. After the sink is removed, the request evicts
+/// the other run.
 // Holds: RE4.
 #[test]
 fn who_waits_for_what_it_keeps_evicts_others_once_it_is_removed() {

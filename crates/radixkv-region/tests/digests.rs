@@ -488,7 +488,7 @@ fn threads_that_fight_over_one_entry_see_no_wrong_byte() {
 fn blocks_of_a_namespace_that_is_opened_while_all_are_verified_are_right() {
     let region = region(8192);
     let first = open(&region, "first");
-    (0..8192).for_each(|number| drop(format!("{:?}", put(&first, number))));
+    (0..8192).for_each(|number| _ = put(&first, number));
     let is_done = AtomicBool::new(false);
     let removed: usize = thread::scope(|scope| {
         let verify =
@@ -496,7 +496,7 @@ fn blocks_of_a_namespace_that_is_opened_while_all_are_verified_are_right() {
         let verified = scope.spawn(verify);
         for round in 0..200 {
             let blocks = open(&region, &format!("round {round}"));
-            (0..64).for_each(|number| drop(format!("{:?}", put(&blocks, number))));
+            (0..64).for_each(|number| _ = put(&blocks, number));
         }
         is_done.store(true, Relaxed);
         verified.join().expect("no panic")
@@ -515,7 +515,7 @@ fn a_quota_that_was_lowered_is_kept_after_some_puts() {
     assert_eq!(region.census().namespaces[0].blocks, 10);
 }
 
-/// Somebody's own header: its checksum is right.
+/// A header that was changed on purpose and has a right checksum.
 // Holds: RG15.
 #[test]
 fn a_header_with_labels_of_another_size_is_refused() {

@@ -225,7 +225,7 @@ fn hot_points_above_each_other_are_deflated_together() {
     }
 }
 
-/// A limit beyond every cache is none: shards go on evicting alone.
+/// A limit of 2^32 - 1 blocks or more is no limit: shards still evict alone.
 #[test]
 fn a_limit_that_no_cache_reaches_does_not_count() {
     let cache = PrefixCache::builder(1, 4).shards(2).build().expect("valid");

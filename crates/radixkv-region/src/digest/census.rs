@@ -171,11 +171,13 @@ impl DigestRegion {
                 continue;
             }
             let number = entry.namespace();
-            if namespaces.iter().all(|(known, _)| *known != number) {
+            let known = namespaces.iter().position(|(known, _)| *known == number);
+            let known = known.or_else(|| {
                 // It may have been opened since.
-                namespaces.extend(self.region.table().get(number).map(|namespace| (number, namespace)));
-            }
-            let namespace = namespaces.iter().find(|(known, _)| *known == number).map(|(_, namespace)| namespace);
+                namespaces.push((number, self.region.table().get(number)?));
+                Some(namespaces.len() - 1)
+            });
+            let namespace = known.map(|at| &namespaces[at].1);
             let is_right = match (entry.is_unfit(state, self.region.boot()), namespace) {
                 (Some(Miss::Damaged), _) | (_, None) => false,
                 (_, Some(namespace)) => !namespace.has_checksums || has_checksum(&entry, number, namespace),

@@ -26,8 +26,8 @@ pub(in crate::cache) fn turn(inner: &Weak<Inner>) -> ControlFlow<(), Option<Inst
     let Some(inner) = inner.upgrade() else {
         return ControlFlow::Break(());
     };
-    // A step that panics leaves little undone and no lock held (tests/faults.rs).
-    // It also left the rest of its round, and when the first retention ends: so look again.
+    // A step that panics leaves no lock held (tests/faults.rs), but the rest of its round undone and
+    // the first retention's end unknown. So the thread looks again.
     let mut retained = Some(Instant::now() + LONGEST_PAUSE);
     contained(|| retained = inner.work_off());
     let pause = inner.time_to_idle_passes().map(|idle| (idle / 8).clamp(SHORTEST_PAUSE, LONGEST_PAUSE));

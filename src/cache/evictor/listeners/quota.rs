@@ -87,8 +87,8 @@ impl Quotas {
         self.limits == 0
     }
 
-    /// Sets the limits of a namespace, and counts whether it has one on cached blocks now. (A limit
-    /// beyond every cache is none.)
+    /// Sets the limits of a namespace, and counts whether it has one on cached blocks now: a limit of
+    /// 2^32 - 1 or more is no limit.
     fn limit(&mut self, account: &NamespaceAccount, cached: Option<usize>, pinned: Option<usize>) {
         self.limits -= usize::from(account.cached_limit().is_some());
         account.limit(cached, pinned);
