@@ -417,3 +417,15 @@ def test_a_store_may_be_opened_while_all_are_cleared(region, monkeypatch):
 
     stores[place] = Opens()
     assert server.storage.clear()
+
+
+def test_a_pool_is_registered_while_no_other_thread_opens_a_store(region, monkeypatch):
+    storage, open_store, alone = Server(region, in_place=False).storage, radixkv.DigestStore, []
+
+    def opens(*args, **options):
+        alone.append(storage._opening.locked())
+        return open_store(*args, **options)
+
+    monkeypatch.setattr(radixkv, "DigestStore", opens)
+    storage.register_mem_pool_host(pool("page_first"))
+    assert alone and all(alone)

@@ -81,17 +81,19 @@ class RadixKVStorage(HiCacheStorage):
                 f"the host pool {name!r} holds {dtype}, which stands for several floating-point types: set "
                 'the type of this model as "dtype" in the extra configuration, such as "float8_e4m3fn"'
             )
-        self._forget(name)
-        self._pieces[name] = pieces
-        try:
-            for size in dict.fromkeys(pieces.sizes):
-                self._open(name, size, pieces.key_bytes, dtype)
-            if name == _KV and self._copies_pages:
-                self._open(name, sum(pieces.sizes), HASH_BYTES, dtype, whole=True)
-        except Exception:
+        # Other threads may open stores for values.
+        with self._opening:
             self._forget(name)
-            raise
-        self.registered_pools[name] = host_pool
+            self._pieces[name] = pieces
+            try:
+                for size in dict.fromkeys(pieces.sizes):
+                    self._open(name, size, pieces.key_bytes, dtype)
+                if name == _KV and self._copies_pages:
+                    self._open(name, sum(pieces.sizes), HASH_BYTES, dtype, whole=True)
+            except Exception:
+                self._forget(name)
+                raise
+            self.registered_pools[name] = host_pool
 
     # --- Pages in place
 
@@ -181,7 +183,7 @@ class RadixKVStorage(HiCacheStorage):
         """Closes the stores of a pool, which another pool replaces."""
         self._pieces.pop(pool, None)
         self.registered_pools.pop(pool, None)
-        for place in [place for place in self._stores if place[0] == pool]:
+        for place in [place for place in list(self._stores) if place[0] == pool]:
             self._stores.pop(place).close()
 
     def _open(self, pool, size, key_bytes, dtype, *, whole=False):
