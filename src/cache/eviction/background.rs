@@ -1,11 +1,11 @@
 //! The background evictor: a thread that performs the evictor's steps.
 //!
-//! It sleeps until it is woken, mostly because free blocks are short. Then it works in bounded steps
-//! and takes the evictor's lock for each of them, so a session that must evict waits for at most one
-//! step. When nothing is left to evict and free blocks are still short,
-//! every release of blocks wakes it ([`wait_list`](crate::cache::line::wait_list)). It also wakes
-//! at intervals to remove aged prefixes, and when the first retention ends, because a waiter may
-//! wait for that. It has a weak reference to the cache: dropping the last handle ends the thread.
+//! It sleeps until it is woken, mostly because free blocks are short. Then it works in bounded
+//! steps and takes the evictor's lock for each of them, so a session that must evict waits for at
+//! most one step. When nothing is left to evict and free blocks are still short, every release of
+//! blocks wakes it ([`wait_list`](crate::cache::line::wait_list)). It also wakes at intervals to
+//! remove aged prefixes, and when the first retention ends, because a waiter may wait for that. It
+//! has a weak reference to the cache: dropping the last handle ends the thread.
 //!
 //! A panic in a step is a bug of this crate; the panic hook reports it, and the thread continues.
 

@@ -225,7 +225,8 @@ fn hot_points_above_each_other_are_deflated_together() {
     }
 }
 
-/// A limit of 2^32 - 1 blocks or more is no limit: shards still evict alone.
+/// A namespace with a limit of 2^32 - 1 blocks or more counts as one without a limit, so a shard
+/// still evicts under its own lock alone.
 #[test]
 fn a_limit_that_no_cache_reaches_does_not_count() {
     let cache = PrefixCache::builder(1, 4).shards(2).build().expect("valid");

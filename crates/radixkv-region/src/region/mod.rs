@@ -204,8 +204,8 @@ impl Region {
     }
 
     /// Opens the region in a file without becoming one of its processes: it takes no slot, recovers
-    /// nothing, and none of its verbs writes. `expected` gives the layout that the
-    /// header must have, from the one that it has.
+    /// nothing, and none of its verbs writes. `expected` gives the layout that the header must have,
+    /// from the one that it has.
     pub(crate) fn observe(path: &Path, expected: impl FnOnce(Layout) -> Layout) -> Result<Self, OpenError> {
         let (memory, file) = files::open(path)?;
         let layout = expected(header::layout(&memory)?);
