@@ -158,3 +158,26 @@ def test_what_a_cancelled_request_was_just_given_is_free(cache):
 
     free, task = asyncio.run(main())
     assert free == 64 and task.cancelled()
+
+
+def test_a_traceback_that_is_kept_keeps_no_other_request_in_line(cache):
+    held, kept = cache.reserve(64), []
+    loop = asyncio.new_event_loop()
+    loop.set_exception_handler(lambda *_: None)  # "Task was destroyed but it is pending"
+
+    async def keeping():
+        try:
+            await cache.reserve_async(64)
+        except asyncio.CancelledError as cancelled:
+            kept.append(cancelled)
+
+    cancelled, given_up = loop.create_task(keeping()), loop.create_task(cache.reserve_async(64))
+    loop.run_until_complete(asyncio.sleep(0))
+    assert cache.stats()["waiting_requests"] == 2
+    cancelled.cancel()
+    loop.run_until_complete(cancelled)
+    loop.close()
+    del cancelled, given_up, loop
+    gc.collect()
+    assert kept and cache.stats()["waiting_requests"] == 0
+    held.release()

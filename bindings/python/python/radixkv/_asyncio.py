@@ -51,8 +51,9 @@ class _Line:
         finally:
             if waiting is not None and waiting.pop(number, None) and not waiting:
                 loop.remove_reader(self._queue.fileno())
-            # A traceback keeps this frame: it must not keep a result that was not taken.
-            future = None
+            # A traceback keeps this frame: it must keep neither a result that was not taken nor other
+            # requests.
+            waiting = future = None
             # Gives back the blocks of a request whose result was not taken.
             request.close()
 
