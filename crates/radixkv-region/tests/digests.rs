@@ -515,6 +515,24 @@ fn a_quota_that_was_lowered_is_kept_after_some_puts() {
     assert_eq!(region.census().namespaces[0].blocks, 10);
 }
 
+/// No block belongs to both the namespace and the process whose quotas were lowered.
+// Holds: RG22.
+#[test]
+fn quotas_that_were_lowered_at_once_are_kept_after_some_puts() {
+    let (place, layout) = (Place::new("digests-lowered"), DigestLayout::new(BYTES, 400));
+    let region = Arc::new(DigestRegion::create(place.path(), &layout).expect("created"));
+    let other = Arc::new(DigestRegion::open(place.path(), &layout).expect("opened"));
+    let (one, two, of_other) = (open(&region, "one"), open(&region, "two"), open(&other, "two"));
+    (0..100).for_each(|number| assert_eq!(put(&one, number), DigestPut::Stored));
+    (0..50).for_each(|number| assert_eq!(put(&of_other, number), DigestPut::Stored));
+    region.set_process_quota(20);
+    two.set_quota(10);
+    (100..300).for_each(|number| assert_eq!(put(&two, number), DigestPut::Stored));
+    let census = region.census();
+    let own = census.processes.iter().find(|process| process.is_own).expect("it is open");
+    assert!(own.blocks <= 20 && census.namespaces[1].blocks <= 10, "{census:?}");
+}
+
 /// A header that was changed on purpose and has a right checksum.
 // Holds: RG15.
 #[test]

@@ -415,8 +415,7 @@ impl DigestBlocks {
         let beyond = region.charge(self.number, [quota, self.shared.quota.load(gauge::Relaxed)]);
         let Some(claimed) = self.make_room(beyond, quota) else {
             region.uncharge_none(self.number);
-            let is_beyond = beyond.namespace || beyond.process;
-            return Err(if is_beyond { DigestPut::OverQuota } else { DigestPut::NoRoom });
+            return Err(if beyond.quotas == [false; 2] { DigestPut::NoRoom } else { DigestPut::OverQuota });
         };
         let hash = key.hash(self.number);
         let record = Key { hash, parent: region.owner(), namespace: self.number };
@@ -444,26 +443,33 @@ impl DigestBlocks {
     /// Claims an entry; beyond a quota, one whose block belongs to the namespace or process that
     /// has reached it.
     fn make_room(&self, beyond: Beyond, quota: u64) -> Option<Claimed<'_>> {
+        if beyond.quotas == [false; 2] {
+            return self.inner().sweep();
+        }
+        let room = self.displace_of(beyond.quotas, quota)?;
+        // The quota was lowered, or a count was too small after a kill: one block more goes.
+        let more = if beyond.by_more == [false; 2] { None } else { self.displace_of(beyond.by_more, quota) };
+        if let Some(more) = more {
+            more.give_back();
+        }
+        Some(room)
+    }
+
+    /// Claims an entry whose block belongs to the namespace, to the process, or to both. If it
+    /// finds none that belongs to both, one of each is evicted.
+    fn displace_of(&self, [of_namespace, of_process]: [bool; 2], quota: u64) -> Option<Claimed<'_>> {
         let (region, owner) = (self.inner(), self.inner().owner());
         let is_own = |entry: &Entry<'_>| entry.read(PARENT) == owner;
         let is_of = |entry: &Entry<'_>| entry.namespace() == self.number;
-        let is_meant = |entry: &Entry<'_>| (!beyond.namespace || is_of(entry)) && (!beyond.process || is_own(entry));
-        if !beyond.namespace && !beyond.process {
-            return region.sweep();
-        }
+        let is_meant = |entry: &Entry<'_>| (!of_namespace || is_of(entry)) && (!of_process || is_own(entry));
         let hand = region.table().hand(self.number)?;
         let is_sparse = quota.saturating_mul(SPARSE) < region.layout().capacity() as u64;
         let recent = || self.displace_recent(&is_meant);
         let swept = || region.sweep_blocks(hand, &is_meant);
         let room = if is_sparse { recent().or_else(swept) } else { swept().or_else(recent) };
-        if room.is_some() || !(beyond.namespace && beyond.process) {
-            // The quota was lowered, or a count was too small after a kill: one block more goes.
-            if let Some(more) = room.filter(|_| beyond.by_more).and_then(|_| region.sweep_blocks(hand, &is_meant)) {
-                more.give_back();
-            }
+        if room.is_some() || !(of_namespace && of_process) {
             return room;
         }
-        // No block belongs to both: one of each is evicted.
         region.sweep_blocks(hand, &is_own)?.give_back();
         region.sweep_blocks(hand, &is_of)
     }

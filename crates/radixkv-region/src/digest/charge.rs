@@ -27,13 +27,12 @@ const OPENED: usize = 6;
 /// Bits of an owner that hold its slot.
 const SLOT_BITS: u32 = 8;
 
-/// Which quotas a put exceeds.
+/// Which quotas a put exceeds: that of the namespace, and that of the process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Beyond {
-    pub(crate) namespace: bool,
-    pub(crate) process: bool,
-    /// Whether one of them was exceeded before the put.
-    pub(crate) by_more: bool,
+    pub(crate) quotas: [bool; 2],
+    /// Which of them were exceeded before the put.
+    pub(crate) by_more: [bool; 2],
 }
 
 /// The counters of a process. Only that process adds to them, except to the number of its blocks.
@@ -67,9 +66,9 @@ impl Region {
             (quota != 0 && before >= most, quota != 0 && before > most)
         };
         let blocks = self.table().blocks(namespace);
-        let (namespace, namespace_by_more) = blocks.map_or((false, false), |blocks| is_beyond(blocks, of_namespace));
-        let (process, process_by_more) = is_beyond(self.account(self.slot).blocks(), of_process);
-        Beyond { namespace, process, by_more: namespace_by_more || process_by_more }
+        let namespace = blocks.map_or((false, false), |blocks| is_beyond(blocks, of_namespace));
+        let process = is_beyond(self.account(self.slot).blocks(), of_process);
+        Beyond { quotas: [namespace.0, process.0], by_more: [namespace.1, process.1] }
     }
 
     /// Uncharges a block that got no entry.
