@@ -216,20 +216,36 @@ def test_two_processes_in_lockstep_get_equal_answers():
     assert said[0] == said[1] and len(said[0]) == 64
 
 
-def test_sentinels_of_images_are_told_apart(monkeypatch):
-    from radixkv.sglang import _wide
-
-    monkeypatch.setattr(_wide, "KEPT", 2)
-    cache = world.ours(page_size=1)
-    first, second, third = 1 << 32, (1 << 32) + 1, (1 << 61) + 5
-    insert(cache, [1, first, first])
-    insert(cache, [1, second])
-    assert [match(cache, [1, image, image]).device_prefix_len for image in (first, second, third)] == [3, 2, 1]
-    insert(cache, [1, third])
-    # Of three sentinels two are remembered; a new number never finds what an old one had.
-    assert [match(cache, [1, image]).device_prefix_len for image in (third, first)] == [2, 1]
-    assert match(cache, [1, (1 << 31)]).device_prefix_len == 1
+@pytest.mark.parametrize("bigrams", [False, True], ids=["tokens", "bigrams"])
+@pytest.mark.parametrize("page_size", [1, 2])
+def test_tokens_of_64_bits_are_told_apart(page_size, bigrams):
+    """Also where only one half of the first, of the last or of a middle token differs."""
+    length = 3 * page_size
+    wide = [1 << 31, (1 << 31) + 1, 1 << 32, (1 << 32) + 1, (1 << 61) + 5, (1 << 61) + (1 << 31), -1, -(1 << 63), 5, 0]
+    cache = world.ours(page_size=page_size, is_eagle=bigrams)
+    expected, like_it = {}, world.theirs(page_size=page_size, is_eagle=bigrams)
+    for place in (0, page_size, length - 1 + bigrams):
+        for token in wide:
+            tokens = [7] * (length + bigrams)
+            tokens[place] = token
+            for one in (cache, like_it):
+                found = match(one, tokens).device_prefix_len
+                expected.setdefault((place, token), []).append(found)
+                slots = one.token_to_kv_pool_allocator.alloc(length)
+                one.insert(InsertParams(key=world.key(tokens), value=slots))
+                assert match(one, tokens).device_prefix_len == length
+    assert all(ours == theirs < length for ours, theirs in expected.values()), expected
     cache.sanity_check()
+
+
+def test_a_token_of_a_client_is_no_image():
+    """A token of 2^31 or more, cached before the first image, is not found for that image."""
+    cache = world.ours(page_size=1)
+    insert(cache, [1, 1 << 31, 2])
+    image = (1 << 61) + 5
+    assert match(cache, [1, image, 2]).device_prefix_len == 1
+    insert(cache, [1, image, 2])
+    assert [match(cache, [1, token, 2]).device_prefix_len for token in (1 << 31, image, (1 << 31) + 1)] == [3, 3, 1]
 
 
 def test_freed_slots_stay_what_they_were_when_pages_are_used_again():

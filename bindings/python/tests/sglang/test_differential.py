@@ -13,8 +13,6 @@ Deliberate differences, none in lengths or locks:
 5. Of requests with equal weights `dfs_weight_order` puts the one that comes first first, not the
    one that was cached first.
 6. With lfu and slru a request that inserts twice counts twice.
-7. Sentinels of images (tokens from 2^31 on) are numbered as they come. Of those that were not among
-   the last million, prefixes are not found any more.
 """
 
 import random
@@ -65,8 +63,9 @@ class Pair:
         return self.prompts[-1]
 
     def token(self):
-        """One of four tokens; now and then the sentinel of an image."""
-        return (1 << 40) + self.random.randint(0, 1) if self.random.random() < 0.02 else self.random.randint(0, 3)
+        """One of four tokens; now and then the number of an image, or one that no text has."""
+        wide = [1 << 31, 1 << 40, (1 << 40) + 1, (1 << 61) + 1, -1]
+        return self.random.choice(wide) if self.random.random() < 0.03 else self.random.randint(0, 3)
 
     def names(self):
         draw = self.random

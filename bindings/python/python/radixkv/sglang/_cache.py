@@ -29,7 +29,6 @@ from sglang.srt.mem_cache.unified_cache.component_type import ComponentType
 import radixkv
 from radixkv.sglang._events import Hashes
 from radixkv.sglang._order import depth_first
-from radixkv.sglang._wide import Sentinels
 
 POLICIES = ("lru", "lfu", "fifo", "mru", "filo", "slru", "priority")
 
@@ -39,6 +38,8 @@ UNKNOWN_PAGES, MOST_UNKNOWN_PAGES = 1 << 12, 1 << 20
 KEPT_NAMESPACES = 1024
 # Number of nodes that are kept after their last request, with the slots of their paths.
 KEPT_NODES = 256
+# SGLang's tokens have 64 bits (images are numbers of 62 bits): each is two tokens of the cache.
+WORDS = 2
 
 
 class Node:
@@ -121,7 +122,7 @@ class RadixKVCache(BasePrefixCache):
         pages = size // self.page_size + 1 if isinstance(size, int) and size > 0 else UNKNOWN_PAGES
         self._most_pages = max(2 * pages, MOST_UNKNOWN_PAGES)
         self._cache = radixkv.PrefixCache(
-            self.page_size,
+            self.page_size * WORDS,
             pages,
             policy=self.policy,
             clock="logical",
@@ -134,7 +135,6 @@ class RadixKVCache(BasePrefixCache):
         self._slots = torch.zeros((pages, self.page_size), dtype=torch.int64, device=self.device)
         self._nodes, self._recent = weakref.WeakValueDictionary(), collections.deque(maxlen=KEPT_NODES)
         self._numbers, self._now = itertools.count(1), 0
-        self._sentinels = Sentinels()
         self._hashes = Hashes(self.kv_events) if self.kv_events.enabled else None
         self._no_slots = torch.empty((0,), dtype=torch.int64, device=self.device)
         self.root_node = Node(0, None, 0, np.empty(0, dtype=np.int32))
@@ -166,36 +166,37 @@ class RadixKVCache(BasePrefixCache):
 
     def _look_up(self, key, length):
         """Leases the cached part of the first `length` units of the key, and makes it recent, but
-        counts no use. Also returns the tokens."""
+        counts no use. Also returns the words of the tokens."""
         self._now += 1
         self._cache.set_time(self._now)
-        space, tokens = self._space_of(key), self._raw_tokens(key, length)
-        if self._sentinels:
-            tokens = self._sentinels.narrow(tokens)
-        try:
-            hit = self._cache.match_prefix(tokens, space, counted=False)
-        except ValueError:
-            # The first tokens of more than 32 bits.
-            tokens = self._sentinels.narrow(tokens)
-            hit = self._cache.match_prefix(tokens, space, counted=False)
+        words, rest = self._words(key, length)
+        space = self._space(key.extra_key, key.cache_salt, key.is_bigram, rest)
+        hit = self._cache.match_prefix(words, space, counted=False)
         self._cache.renew(hit)
-        return hit, tokens
+        return hit, words
 
     @staticmethod
-    def _raw_tokens(key, length):
-        raw, needed = key.token_ids, length + key.is_bigram
-        if len(raw) == needed:
-            return raw
-        return memoryview(raw)[:needed] if isinstance(raw, array) else raw[:needed]
+    def _words(key, length):
+        """The tokens as words of 32 bits, and the part of the first token that is in none of them.
 
-    def _space_of(self, key):
-        return self._space(key.extra_key, key.cache_salt, key.is_bigram)
+        A page of bigrams ends in the first word of its last token: so the words are swapped and
+        begin with the second one, and each page has both words of the token.
+        """
+        raw = key.token_ids
+        if not isinstance(raw, array) or raw.typecode != "q":
+            raw = array("q", raw)
+        raw = memoryview(raw)[: length + key.is_bigram]
+        if not key.is_bigram:
+            return raw.cast("B").cast("I"), 0
+        return np.asarray(raw).byteswap().view(np.uint32)[1:], raw[0] >> 32
 
-    def _named_space(self, extra_key, cache_salt, is_bigram):
+    def _named_space(self, extra_key, cache_salt, is_bigram, rest):
         parts = []
         if extra_key is not None or cache_salt is not None:
             # Distinguishes a missing part from an empty one.
             parts = ["-" if part is None else f"+{part}" for part in (extra_key, cache_salt)]
+        if rest:
+            parts.append(f"^{rest}")
         return self._cache.namespace(*parts, bigrams=is_bigram)
 
     def _node(self, lease, *parts):
@@ -205,7 +206,7 @@ class RadixKVCache(BasePrefixCache):
         last = int(parts[-1][-1])
         node = self._nodes.get(last)
         if node is None:
-            node = Node(next(self._numbers), lease.downgrade(), lease.len_tokens, *parts)
+            node = Node(next(self._numbers), lease.downgrade(), lease.len_tokens // WORDS, *parts)
             self._nodes[last] = node
             self._recent.append(node)
         return node
@@ -246,15 +247,15 @@ class RadixKVCache(BasePrefixCache):
             return InsertResult(prefix_len=0, last_device_node=self.root_node)
         if value is None:
             value = torch.tensor(list(key.token_ids[:length]), dtype=torch.int64)
-        hit, tokens = self._look_up(key, length)
+        hit, words = self._look_up(key, length)
         with hit:
-            before = hit.len_tokens
+            before = hit.len_tokens // WORDS
             if before == length:
                 if length > params.inserted_len:
                     self._cache.count_use(hit)
                 end, node = hit, self._node(hit, hit.blocks())
             else:
-                end, node = self._store(key, tokens, value, length, hit, params.session_id)
+                end, node = self._store(key, words, value, length, hit, params.session_id)
             if self.policy == "priority":
                 self._cache.prioritize(end, params.priority or 0)
             end.release()
@@ -266,8 +267,8 @@ class RadixKVCache(BasePrefixCache):
         result.record_adopted_range(ComponentType.FULL, before, length)
         return result
 
-    def _store(self, key, tokens, value, length, hit, session_id):
-        before = hit.len_tokens
+    def _store(self, key, words, value, length, hit, session_id):
+        before = hit.len_tokens // WORDS
         pages = self._take_pages((length - before) // self.page_size)
         # A copy: the value is the caller's.
         tail = value[before:length].to(device=self.device, dtype=torch.int64, copy=True)
@@ -279,7 +280,7 @@ class RadixKVCache(BasePrefixCache):
             self._slots[torch.from_numpy(pages).to(self.device)] = tail.reshape(-1, self.page_size)
         adopted = self._cache.adopt(pages)
         try:
-            inserted = self._cache.insert(hit, tokens, adopted)
+            inserted = self._cache.insert(hit, words, adopted)
         except radixkv.InsertError:
             # The request keeps its slots.
             self._keep_pages(adopted.take_blocks())
