@@ -248,6 +248,29 @@ def test_a_token_of_a_client_is_no_image():
     assert [match(cache, [1, token, 2]).device_prefix_len for token in (1 << 31, image, (1 << 31) + 1)] == [3, 3, 1]
 
 
+def test_what_a_client_may_send_does_not_end_the_scheduler():
+    cache = world.ours(page_size=1, eviction_policy="priority", enable_kv_cache_events=True)
+    names = ["\udc80", "\\udc80", "\ud83d", "", None, "None", "'a'", "a"]
+    spaces = [{"extra_key": extra_key, "salt": salt} for extra_key in names for salt in ("", None, "a", "\udc80")]
+    for space in spaces:
+        found = match(cache, [1, 2], **space).device_prefix_len
+        # SGLang takes an empty salt for none.
+        assert found == (2 if space["salt"] is None else 0), space
+        insert(cache, [1, 2], session_id="\udc80", **space)
+    for event in cache.take_events():
+        if isinstance(event, BlockStored):
+            assert [text and text.encode() for text in (event.cache_salt, event.session_id)]
+    for token, priority in enumerate([1 << 64, -(1 << 64), (1 << 63) - 1, None], start=10):
+        request = world.Request(0, [token, 1, 2], 1, priority=priority)
+        slots = cache.token_to_kv_pool_allocator.alloc(3)
+        cache.req_to_token_pool.req_to_token[0, :3] = slots
+        cache.checkpoint(request, up_to=3)
+        cache.unlock(request.lock)
+    cache.evict(EvictParams(num_tokens=3))
+    assert [match(cache, [token]).device_prefix_len for token in (10, 11, 12, 13)] == [1, 0, 1, 1]
+    cache.sanity_check()
+
+
 def test_freed_slots_stay_what_they_were_when_pages_are_used_again():
     cache = world.ours(page_size=1)
     kept, allocator = [], cache.token_to_kv_pool_allocator

@@ -92,6 +92,11 @@ def _policy(params):
     return name
 
 
+def _level(priority):
+    """The nearest level of the cache, which has 64 bits."""
+    return max(-(1 << 63), min(priority or 0, (1 << 63) - 1))
+
+
 class RadixKVCache(BasePrefixCache):
     """SGLang's prefix cache on radixkv."""
 
@@ -193,8 +198,8 @@ class RadixKVCache(BasePrefixCache):
     def _named_space(self, extra_key, cache_salt, is_bigram, rest):
         parts = []
         if extra_key is not None or cache_salt is not None:
-            # Distinguishes a missing part from an empty one.
-            parts = ["-" if part is None else f"+{part}" for part in (extra_key, cache_salt)]
+            # Differs for None and "None", and has no lone surrogates.
+            parts = [repr(part) for part in (extra_key, cache_salt)]
         if rest:
             parts.append(f"^{rest}")
         return self._cache.namespace(*parts, bigrams=is_bigram)
@@ -257,7 +262,7 @@ class RadixKVCache(BasePrefixCache):
             else:
                 end, node = self._store(key, words, value, length, hit, params.session_id)
             if self.policy == "priority":
-                self._cache.prioritize(end, params.priority or 0)
+                self._cache.prioritize(end, _level(params.priority))
             end.release()
         if params.prev_prefix_len < before and self.token_to_kv_pool_allocator is not None:
             # Another request had cached these tokens: frees the slots of this request.
@@ -372,7 +377,7 @@ class RadixKVCache(BasePrefixCache):
         whole = len(prompt) // self.page_size * self.page_size
         if 0 < whole < length:
             with self._look_up(prompt, whole)[0] as hit:
-                self._cache.prioritize(hit, min(priority + 1, 2**63 - 1))
+                self._cache.prioritize(hit, _level(priority + 1))
 
     # Locks.
 
