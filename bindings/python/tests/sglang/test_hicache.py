@@ -168,11 +168,12 @@ def test_side_pools_are_loaded_with_their_pages(region):
     assert servers[1].storage.batch_exists(keys) == 0
 
 
-def test_the_controller_of_hybrid_models_stores_and_loads_all_pools(region):
+@pytest.mark.parametrize("in_place", [True, False])
+def test_the_controller_of_hybrid_models_stores_and_loads_all_pools(region, in_place):
     """An indexer with the pages of the keys and values, and a window of its own."""
     names, sizes = (PoolName.INDEXER, PoolName.SWA), {"indexer": "1MiB", "swa": "1MiB"}
     sides = [{name: pool("page_first_direct", mla=True) for name in names} for _ in range(2)]
-    one, other = (HybridServer(region, side, pools=sizes) for side in sides)
+    one, other = (HybridServer(region, side, pools=sizes, in_place=in_place) for side in sides)
     one.fill(1)
     for seed, side in enumerate(sides[0].values()):
         values = side.kv_buffer.numpy()

@@ -98,8 +98,7 @@ class RadixKVStorage(HiCacheStorage):
     # --- Pages in place
 
     def batch_exists_v2(self, keys, pool_transfers=None, extra_info=None, **unknown):
-        has = self._present(_KV, keys)
-        kv_pages = _leading(has)
+        kv_pages = self.batch_exists(keys)
         hits, restorable = ({PoolName.KV: kv_pages} if kv_pages else {}), set(range(1, kv_pages + 1))
         for transfer in pool_transfers or []:
             if not restorable:
