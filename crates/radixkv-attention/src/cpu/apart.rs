@@ -82,6 +82,8 @@ impl<E: Number> AttentionCall<'_, E> {
             let Some(mut part) = next() else { return };
             scratch::with(|scratch| {
                 self.begin(task, scratch);
+                // The sums of all queries are kept, also of the many that read latent vectors.
+                scratch.begin_range(columns(self.layout().value_dim), queries);
                 loop {
                     let LeftRanges { ranges, states, weighted } = part;
                     let works = works(task.sequences[0], seen.clone(), ranges, 0..self.group());

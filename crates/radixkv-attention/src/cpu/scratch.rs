@@ -50,9 +50,7 @@ impl Scratch {
         // A range is computed for few queries of all heads at once, or for some queries of one
         // head.
         let at_once = if queries <= QUERIES_AT_ONCE { heads * queries } else { heads.max(1) * QUERIES_AT_ONCE };
-        self.range.resize(at_once, Softmax::NONE);
-        self.weights.resize(at_once * RANGE_TOKENS);
-        self.weighted.resize(at_once * columns);
+        self.begin_range(columns, at_once);
         self.queries.resize(heads * queries * key_columns);
         if key_columns > layout.head_dim {
             // Keys and queries are padded with zeros.
@@ -65,6 +63,13 @@ impl Scratch {
         self.softmax.resize(heads * queries, Softmax::NONE);
         self.out.resize(heads * queries * columns);
         self.out.fill(0.0);
+    }
+
+    /// Makes room for the sums of one range for `queries` queries of all heads together.
+    pub(super) fn begin_range(&mut self, columns: usize, queries: usize) {
+        self.range.resize(queries, Softmax::NONE);
+        self.weights.resize(queries * RANGE_TOKENS);
+        self.weighted.resize(queries * columns);
     }
 }
 

@@ -39,6 +39,25 @@ fn the_sizes_of_models_are_computed_as_defined() {
     }
 }
 
+/// Contexts that the threads divide among them, for up to the most query heads of latent vectors.
+// Holds: AT10.
+#[test]
+fn threads_that_divide_a_context_take_any_number_of_heads() {
+    for query_heads in [48, 49, 64, 128] {
+        let dice = &mut Rng::with_seed(query_heads as u64);
+        let model = Model::latent(query_heads, 32, 16, dice.choice([Dtype::F32, Dtype::Bf16]).expect("one of them"));
+        let tokens = 8 * RANGE_TOKENS + 5;
+        let texts = [model.text(tokens, dice)];
+        let bed = Bed::new(model, 16, Order::Latent, &[tokens], dice);
+        let (rows, lse) = decode(&bed, plain(), &[tokens], &texts);
+        for processor in PROCESSORS.iter() {
+            let again = decode(&bed, processor, &[tokens], &texts);
+            let threads = processor.threads();
+            assert!(bits(&rows) == bits(&again.0) && bits(&lse) == bits(&again.1), "{query_heads} heads, {threads} threads");
+        }
+    }
+}
+
 /// Compares latent vectors with keys whose first elements are also stored as values: the bits are
 /// the same if both have the same scale.
 // Holds: AT2.
