@@ -53,7 +53,10 @@ fn threads_that_divide_a_context_take_any_number_of_heads() {
         for processor in PROCESSORS.iter() {
             let again = decode(&bed, processor, &[tokens], &texts);
             let threads = processor.threads();
-            assert!(bits(&rows) == bits(&again.0) && bits(&lse) == bits(&again.1), "{query_heads} heads, {threads} threads");
+            assert!(
+                bits(&rows) == bits(&again.0) && bits(&lse) == bits(&again.1),
+                "{query_heads} heads, {threads} threads"
+            );
         }
     }
 }
