@@ -325,6 +325,7 @@ CRATE_MUTANTS = [
     ("crate: page-locked memory of another device is freed during a capture", "capturing.rs", "last.push(Box::new(memory.take()));", "let _ = (last, &mut memory);", "page_locked"),
     ("crate: what a capture within another dropped is lost", "capturing.rs", ".extend(last);", ".extend(Dropped::new()); std::mem::forget(last);", "page_locked"),
     ("crate: an allocation is captured", "buffer.rs", "        self.refuse_capture()?;\n        let slice = self.stream().alloc_zeros", "        let slice = self.stream().alloc_zeros", "graphs"),
+    ("crate: bytes of a buffer overflow", "buffer.rs", "len.checked_mul(size_of::<T>())", "Some(len.wrapping_mul(size_of::<T>()))", "overflow"),
     ("crate: a copy of pageable memory is captured", "buffer.rs", "        self.device.refuse_capture()?;\n        self.device.stream().memcpy_htod", "        self.device.stream().memcpy_htod", "graphs"),
     ("crate: a failed drop leaves the capture open", "graph.rs", "stream.context().check_err();", "Ok::<(), DriverError>(());", "graphs"),
     ("crate: what was refused makes a graph", "graph.rs", "if device.capturing().end().is_broken() {", "if device.capturing().end().is_broken() && false {", "graphs"),

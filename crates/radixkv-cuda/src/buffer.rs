@@ -5,7 +5,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
 
-use cudarc::driver::{CudaSlice, DevicePtr, DriverError};
+use cudarc::driver::{CudaSlice, DevicePtr};
 
 use super::device::Device;
 use super::dlpack::{DlTensor, of_view};
@@ -106,7 +106,7 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// [`GpuError::OutOfMemory`] if there is too little memory.
+    /// [`GpuError::OutOfMemory`] if there is too little memory, or no allocation can be as large.
     ///
     /// ```no_run
     /// # let device = radixkv_cuda::Device::open(0)?;
@@ -115,8 +115,9 @@ impl Device {
     /// # Ok::<_, Box<dyn std::error::Error>>(())
     /// ```
     pub fn zeros<T: Element>(&self, len: usize) -> Result<Buffer<T>, GpuError> {
+        let bytes = byte_len::<T>(len)?;
         self.refuse_capture()?;
-        let slice = self.stream().alloc_zeros(len.max(1)).map_err(|error| self.allocating::<T>(len, error))?;
+        let slice = self.stream().alloc_zeros(len.max(1)).map_err(|error| GpuError::allocating(bytes, error))?;
         Ok(Buffer { device: self.clone(), slice: ManuallyDrop::new(slice), len })
     }
 
@@ -140,21 +141,25 @@ impl Device {
 
     /// Allocates a buffer with undefined contents, which must be written before it is read (G4).
     pub(super) fn unset<T: Element>(&self, len: usize) -> Result<Buffer<T>, GpuError> {
+        let bytes = byte_len::<T>(len)?;
         self.refuse_capture()?;
         // SAFETY: plain numbers: any bits are a value of `T`; and the kernels write before they
         // read (G4).
-        let slice = unsafe { self.stream().alloc(len.max(1)) }.map_err(|error| self.allocating::<T>(len, error))?;
+        let slice = unsafe { self.stream().alloc(len.max(1)) }.map_err(|error| GpuError::allocating(bytes, error))?;
         Ok(Buffer { device: self.clone(), slice: ManuallyDrop::new(slice), len })
-    }
-
-    fn allocating<T>(&self, len: usize, error: DriverError) -> GpuError {
-        GpuError::allocating(len.saturating_mul(size_of::<T>()), error)
     }
 
     /// Returns the view, if it belongs to this device.
     pub(super) fn resolve(&self, raw: RawView) -> Result<RawView, GpuError> {
         if raw.device == self.identity() { Ok(raw) } else { Err(GpuError::WrongDevice) }
     }
+}
+
+/// Bytes of `len` elements. The binding multiplies without a check, and would allocate the
+/// remainder.
+fn byte_len<T>(len: usize) -> Result<usize, GpuError> {
+    let bytes = len.checked_mul(size_of::<T>()).filter(|bytes| isize::try_from(*bytes).is_ok());
+    bytes.ok_or(GpuError::OutOfMemory { bytes: len.saturating_mul(size_of::<T>()) })
 }
 
 impl<T: Element> Buffer<T> {

@@ -229,3 +229,19 @@ fn errors_say_what_to_do() {
         ]
     );
 }
+
+/// A number of bytes that does not fit into an address is not cut to one that does.
+#[test]
+fn lengths_whose_bytes_overflow_are_refused() {
+    let Some(driver) = driver() else { return };
+    let device = driver.open();
+    let refused = |bytes: usize| Some(GpuError::OutOfMemory { bytes });
+    for extra in [0, 1, 16] {
+        assert_eq!(device.zeros::<u16>((1 << 63) + extra).err(), refused(usize::MAX), "u16, {extra}");
+        assert_eq!(device.zeros::<u32>((1 << 62) + extra).err(), refused(usize::MAX), "u32, {extra}");
+        assert_eq!(device.zeros::<f32>((1 << 62) + extra).err(), refused(usize::MAX), "f32, {extra}");
+        assert_eq!(device.zeros::<u64>((1 << 61) + extra).err(), refused(usize::MAX), "u64, {extra}");
+    }
+    assert_eq!(device.zeros::<u8>(usize::MAX).err(), refused(usize::MAX));
+    assert_eq!(device.zeros::<u16>(1 << 62).err(), refused(1 << 63));
+}
