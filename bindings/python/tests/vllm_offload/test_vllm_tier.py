@@ -136,6 +136,28 @@ def test_tiers_are_asked_once_a_step_and_answer_later(replicas, tmp_path):
     assert not tier._lookups._answers and not tier._lookups._keys_of
 
 
+def test_a_step_with_more_keys_than_may_be_in_flight_gets_answers(replicas, tmp_path):
+    files = {"type": "files", "folder": str(tmp_path / "files"), "bytes": SIZE, "direct_io": False}
+    options = {"region": None, "region_bytes": SIZE, "tiers": [files], "max_in_flight": 3}
+    tier = replicas(tier=options).tier
+    keys = vllm_engine.keys_of(PROMPT)
+    tier.submit_store(job(0, keys[:2], [0, 1]))
+    tier.on_new_request(context())
+    assert {tier.lookup(key, context()) for key in keys[2:]} == {LookupResult.RETRY}
+    # One more fits beside the store.
+    tier.on_schedule_end(ScheduleEndContext((), ()))
+    assert [len(asked) for asked in tier._lookups._asked.values()] == [1]
+    deadline = time.monotonic() + 60
+    while any(tier.lookup(key, context()) is LookupResult.RETRY for key in keys):
+        assert time.monotonic() < deadline
+        list(tier.get_finished_jobs())
+        tier.on_schedule_end(ScheduleEndContext((), ()))
+    answers = [tier.lookup(key, context()) for key in keys]
+    assert answers == [LookupResult.HIT] * 2 + [LookupResult.MISS] * 6
+    tier.on_request_finished(context())
+    assert not tier._lookups._answers and not tier._lookups._unasked
+
+
 def test_a_chunk_that_cannot_be_loaded_is_a_miss_until_the_request_ends(replicas, region):
     tier = replicas(tier={"region": region, "region_bytes": SIZE}).tier
     keys = vllm_engine.keys_of(PROMPT[: 3 * vllm_engine.TOKENS])

@@ -56,14 +56,20 @@ class Lookups:
         return answer.result
 
     def ask_tiers(self):
-        """Asks the tiers for the keys of this step."""
+        """Asks the tiers for the keys of this step: for as many as fit in flight, and for the rest
+        after a later step."""
         keys = [key for key in dict.fromkeys(self._unasked) if key in self._answers]
         self._unasked = []
+        try:
+            self._ask(keys)
+        except radixkv.FullError as full:
+            room = full.most - full.in_flight
+            self._ask(keys[:room])
+            self._unasked = keys[room:]
+
+    def _ask(self, keys):
         if keys:
-            try:
-                self._asked[self._store.lookup(keys)] = keys
-            except radixkv.FullError:
-                self._unasked = keys
+            self._asked[self._store.lookup(keys)] = keys
 
     def answered(self, batch, outcomes):
         """Records the tiers' answers; False if the batch is not one of these lookups."""
