@@ -1,6 +1,7 @@
 """Host tiers: what a cache evicts comes back with its content."""
 
 import asyncio
+import concurrent.futures
 import faulthandler
 import gc
 import hashlib
@@ -217,6 +218,39 @@ def test_an_exception_in_the_mover_is_a_failed_move(monkeypatch, mover_thread, e
         engine.evict_all()
         engine.cache.settle()
         engine.cache.validate()
+        engine.tiers.host.validate()
+
+
+@pytest.mark.filterwarnings("ignore:coroutine")
+def test_a_mover_that_has_not_copied_when_it_returns_is_refused(monkeypatch):
+    class Asynchronous(Methods):
+        async def offload(self, copies):
+            super().offload(copies)
+
+    class Callable:
+        async def __call__(self, direction, copies):
+            pass
+
+    async def function(direction, copies):
+        pass
+
+    for mover in (Asynchronous(None), Callable(), function):
+        with pytest.raises(TypeError, match="async def"):
+            Engine(mover=mover)
+    seen = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda unraisable: seen.append(unraisable.exc_type))
+    late = [
+        lambda direction, copies: asyncio.sleep(0),
+        lambda direction, copies: (copy for copy in copies),
+        lambda direction, copies: concurrent.futures.Future(),
+    ]
+    for mover in late:
+        seen.clear()
+        engine = Engine(mover=mover)
+        for first in (0, 100, 200):
+            engine.serve(prompt(first))
+        assert engine.serve(prompt(0)) == (0, 0, 0)
+        assert TypeError in seen and engine.tiers.stats()["failed_offload_blocks"] > 0
         engine.tiers.host.validate()
 
 

@@ -81,6 +81,7 @@ pub(super) struct PythonMover {
 
 impl PythonMover {
     /// Makes a mover from an object with methods `offload` and `onboard`, or from a function.
+    /// Refuses an `async def`.
     pub(super) fn of(object: &Bound<'_, PyAny>, has_views: bool) -> PyResult<Self> {
         let has = |name: &str| Ok::<_, PyErr>(object.getattr_opt(name)?.is_some_and(|method| method.is_callable()));
         let form = if has("offload")? && has("onboard")? {
@@ -95,6 +96,16 @@ impl PythonMover {
             );
             return Err(PyTypeError::new_err(message));
         };
+        let called = match form {
+            Form::Methods => [object.getattr("offload")?, object.getattr("onboard")?],
+            Form::Function => [object.clone(), object.getattr("__call__")?],
+        };
+        let is_async = object.py().import("inspect")?.getattr("iscoroutinefunction")?;
+        for called in called {
+            if is_async.call1((called,))?.is_truthy()? {
+                return Err(PyTypeError::new_err("mover is an async def: must have copied when it returns"));
+            }
+        }
         Ok(Self { object: Mutex::new(Some(object.clone().unbind())), form, has_views })
     }
 
@@ -163,9 +174,24 @@ impl PythonMover {
             // Fails if an array uses the view; the array then keeps memory that nothing else uses.
             let _ = view.bind(py).call_method0("release");
         }
-        called?;
+        check_done(&called?)?;
         finish(py, &written)
     }
+}
+
+/// Refuses a result that stands for work that is not done: of an `async def`, a generator or an
+/// executor.
+fn check_done(result: &Bound<'_, PyAny>) -> PyResult<()> {
+    if result.is_none() {
+        return Ok(());
+    }
+    for name in ["__await__", "__next__", "__anext__", "add_done_callback"] {
+        if result.hasattr(name)? {
+            let message = format!("mover returned {}: must have copied when it returns", result.get_type().name()?);
+            return Err(PyTypeError::new_err(message));
+        }
+    }
+    Ok(())
 }
 
 /// The arguments of a mover's call.

@@ -56,7 +56,8 @@ impl Tiers {
 ///     (blocks, bytes of a device block). Copied without the interpreter.
 ///   - An object with methods offload(copies) and onboard(copies), or a function of (direction,
 ///     copies), with direction "offload" (to the host) or "onboard". copies is a list of
-///     `BlockCopy`. If it raises, the move has failed: the exception is reported through
+///     `BlockCopy`. It must have copied when it returns: `async def` is refused. If it raises, or
+///     returns a future or a generator, the move has failed: the exception is reported through
 ///     `sys.unraisablehook`, and the blocks are counted and treated as a miss. It is called on any
 ///     thread, also concurrently, and must not wait for another thread that uses the cache.
 ///   - None, for a tier that only counts.
