@@ -8,7 +8,7 @@ use std::{
     fs,
     panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
     sync::{
-        Arc,
+        Arc, Barrier,
         atomic::{AtomicBool, Ordering::Relaxed},
     },
     thread,
@@ -531,6 +531,35 @@ fn quotas_that_were_lowered_at_once_are_kept_after_some_puts() {
     let census = region.census();
     let own = census.processes.iter().find(|process| process.is_own).expect("it is open");
     assert!(own.blocks <= 20 && census.namespaces[1].blocks <= 10, "{census:?}");
+}
+
+// Holds: RG22.
+#[test]
+fn threads_that_reach_a_quota_at_once_evict_one_block_for_each_that_they_store() {
+    const THREADS: u64 = 4;
+    for of_process in [false, true] {
+        let region = region(200);
+        let blocks = open(&region, "one");
+        (0..50).for_each(|number| assert_eq!(put(&blocks, number), DigestPut::Stored));
+        if of_process {
+            region.set_process_quota(50)
+        } else {
+            blocks.set_quota(50)
+        };
+        for round in 1..500 {
+            let at_once = Barrier::new(THREADS as usize);
+            thread::scope(|scope| {
+                for thread in 0..THREADS {
+                    let (blocks, at_once) = (&blocks, &at_once);
+                    scope.spawn(move || {
+                        at_once.wait();
+                        assert_eq!(put(blocks, 1000 * round + thread), DigestPut::Stored);
+                    });
+                }
+            });
+            assert_eq!(region.census().namespaces[0].blocks, 50, "round {round}");
+        }
+    }
 }
 
 /// A header that was changed on purpose and has a right checksum.

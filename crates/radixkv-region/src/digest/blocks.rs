@@ -3,7 +3,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use super::{DigestRegion, charge::Beyond, key::DigestKey, namespace::Namespace, recent::Recent, sealed::Sealer, sum};
+use super::{DigestRegion, charge::Both, key::DigestKey, namespace::Namespace, recent::Recent, sealed::Sealer, sum};
 use crate::{
     counts::Miss,
     entry::{Claimed, Entry, NEVER, PARENT},
@@ -412,10 +412,11 @@ impl DigestBlocks {
         let region = self.inner();
         // Relaxed: a number that is only compared.
         let quota = region.table().quota(self.number).map_or(0, |quota| quota.load(Relaxed));
-        let beyond = region.charge(self.number, [quota, self.shared.quota.load(gauge::Relaxed)]);
-        let Some(claimed) = self.make_room(beyond, quota) else {
-            region.uncharge_none(self.number);
-            return Err(if beyond.quotas == [false; 2] { DigestPut::NoRoom } else { DigestPut::OverQuota });
+        let quotas = [quota, self.shared.quota.load(gauge::Relaxed)];
+        let reached = region.charge(self.number, quotas);
+        let Some(claimed) = self.make_room(reached, quotas) else {
+            region.adjust(self.number, reached.map(|is_reached| !is_reached), -1);
+            return Err(if reached == [false; 2] { DigestPut::NoRoom } else { DigestPut::OverQuota });
         };
         let hash = key.hash(self.number);
         let record = Key { hash, parent: region.owner(), namespace: self.number };
@@ -427,7 +428,7 @@ impl DigestBlocks {
             self.recent.push(entry.number());
             return Ok(claimed);
         }
-        region.uncharge(&claimed);
+        region.uncharge(&claimed, [false; 2]);
         claimed.give_back();
         Err(DigestPut::InFlight)
     }
@@ -440,42 +441,52 @@ impl DigestBlocks {
         seals.max(sealer.seals()) >= MOST_SEALS
     }
 
-    /// Claims an entry; beyond a quota, one whose block belongs to the namespace or process that
-    /// has reached it.
-    fn make_room(&self, beyond: Beyond, quota: u64) -> Option<Claimed<'_>> {
-        if beyond.quotas == [false; 2] {
-            return self.inner().sweep();
+    /// Claims an entry; if a quota is reached, one whose block belongs to the namespace or process
+    /// that has reached it, and whose charge the put takes over.
+    fn make_room(&self, reached: Both, quotas: [u64; 2]) -> Option<Claimed<'_>> {
+        let region = self.inner();
+        if reached == [false; 2] {
+            return region.sweep();
         }
-        let room = self.displace_of(beyond.quotas, quota)?;
-        // The quota was lowered, or a count was too small after a kill: one block more goes.
-        let more = if beyond.by_more == [false; 2] { None } else { self.displace_of(beyond.by_more, quota) };
-        if let Some(more) = more {
-            more.give_back();
+        let room = self.displace_of(reached, quotas[0]).or_else(|| {
+            // No block belongs to both: one of each is evicted.
+            let of_process = if reached == [true; 2] { self.displace_of([false, true], quotas[0]) } else { None };
+            of_process?.give_back();
+            let room = self.displace_of([true, false], quotas[0]);
+            if room.is_none() {
+                region.adjust(self.number, [false, true], -1);
+            }
+            room
+        })?;
+        // A quota was lowered, or a count was too small after a kill: one block more goes.
+        let [of_namespace, of_process] = region.uncharge_excess(self.number, quotas);
+        for excess in [[of_namespace, false], [false, of_process]].into_iter().filter(|excess| *excess != [false; 2]) {
+            match self.displace_of(excess, quotas[0]) {
+                Some(more) => more.give_back(),
+                None => region.adjust(self.number, excess, 1),
+            }
         }
         Some(room)
     }
 
-    /// Claims an entry whose block belongs to the namespace, to the process, or to both. If it
-    /// finds none that belongs to both, one of each is evicted.
-    fn displace_of(&self, [of_namespace, of_process]: [bool; 2], quota: u64) -> Option<Claimed<'_>> {
+    /// Claims an entry whose block belongs to the namespace, to the process, or to both, and takes
+    /// over those charges.
+    fn displace_of(&self, kept: Both, quota: u64) -> Option<Claimed<'_>> {
         let (region, owner) = (self.inner(), self.inner().owner());
-        let is_own = |entry: &Entry<'_>| entry.read(PARENT) == owner;
-        let is_of = |entry: &Entry<'_>| entry.namespace() == self.number;
-        let is_meant = |entry: &Entry<'_>| (!of_namespace || is_of(entry)) && (!of_process || is_own(entry));
+        let [of_namespace, of_process] = kept;
+        let is_meant = |entry: &Entry<'_>| {
+            (!of_namespace || entry.namespace() == self.number) && (!of_process || entry.read(PARENT) == owner)
+        };
         let hand = region.table().hand(self.number)?;
         let is_sparse = quota.saturating_mul(SPARSE) < region.layout().capacity() as u64;
-        let recent = || self.displace_recent(&is_meant);
-        let swept = || region.sweep_blocks(hand, &is_meant);
-        let room = if is_sparse { recent().or_else(swept) } else { swept().or_else(recent) };
-        if room.is_some() || !(of_namespace && of_process) {
-            return room;
-        }
-        region.sweep_blocks(hand, &is_own)?.give_back();
-        region.sweep_blocks(hand, &is_of)
+        let recent = || self.displace_recent(&is_meant, kept);
+        let swept = || region.sweep_blocks(hand, &is_meant, kept);
+        if is_sparse { recent().or_else(swept) } else { swept().or_else(recent) }
     }
 
-    /// Claims one of the entries that this process stored most recently.
-    fn displace_recent(&self, is_meant: &dyn Fn(&Entry<'_>) -> bool) -> Option<Claimed<'_>> {
+    /// Claims one of the entries that this process stored most recently, and takes over its charges
+    /// in `kept`.
+    fn displace_recent(&self, is_meant: &dyn Fn(&Entry<'_>) -> bool, kept: Both) -> Option<Claimed<'_>> {
         let region = self.inner();
         // Relaxed: it only influences what is evicted.
         let now = region.clock().load(Relaxed);
@@ -485,6 +496,6 @@ impl DigestBlocks {
         };
         let entry = region.entry(self.recent.take_oldest(age_of)?);
         let seen = entry.look();
-        (seen.kind() == Kind::Ready && is_meant(&entry)).then(|| region.displace(entry, seen))?
+        (seen.kind() == Kind::Ready && is_meant(&entry)).then(|| region.displace(entry, seen, kept))?
     }
 }

@@ -1,7 +1,8 @@
 //! Counts of blocks per namespace and per process, which are compared with quotas.
 //!
 //! A block is charged before its entry is claimed, and uncharged before its entry is given back. A
-//! process that is killed in between leaves a count that is one too large or too small; the process
+//! put that has reached a quota is not charged: it evicts a block and takes over its charge. So a
+//! count exceeds a quota only if the quota was lowered. A process that is killed in between leaves a count that is one too large or too small; the process
 //! that recovers it counts again. This recount misses a put in flight that is charged but has no
 //! entry yet: the count is then one too small until the next recount.
 
@@ -27,13 +28,8 @@ const OPENED: usize = 6;
 /// Bits of an owner that hold its slot.
 const SLOT_BITS: u32 = 8;
 
-/// Which quotas a put exceeds: that of the namespace, and that of the process.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Beyond {
-    pub(crate) quotas: [bool; 2],
-    /// Which of them were exceeded before the put.
-    pub(crate) by_more: [bool; 2],
-}
+/// Two answers: one for the namespace of a block, one for its process.
+pub(crate) type Both = [bool; 2];
 
 /// The counters of a process. Only that process adds to them, except to the number of its blocks.
 #[derive(Debug, Clone, Copy)]
@@ -55,32 +51,37 @@ impl Region {
         self.account(self.slot).owner(self.slot)
     }
 
-    /// Charges a block to its namespace and to this process, and compares both counts with their
-    /// quotas; a quota of 0 means no limit.
-    pub(crate) fn charge(&self, namespace: u64, [of_namespace, of_process]: [u64; 2]) -> Beyond {
-        let is_beyond = |blocks: &AtomicU64, quota: u64| {
-            // Relaxed, here and below: numbers that are only compared with a quota.
-            let before = blocks.fetch_add(1, Relaxed);
-            // After a kill the count may be negative, which is below every quota.
-            let (before, most) = (before as i64, quota.min(i64::MAX as u64) as i64);
-            (quota != 0 && before >= most, quota != 0 && before > most)
-        };
-        let blocks = self.table().blocks(namespace);
-        let namespace = blocks.map_or((false, false), |blocks| is_beyond(blocks, of_namespace));
-        let process = is_beyond(self.account(self.slot).blocks(), of_process);
-        Beyond { quotas: [namespace.0, process.0], by_more: [namespace.1, process.1] }
+    /// Charges a block to its namespace and to this process, unless they have reached their quotas.
+    /// Returns which have. A quota of 0 means no limit.
+    pub(crate) fn charge(&self, namespace: u64, quotas: [u64; 2]) -> Both {
+        let is_below = |blocks: i64, quota: u64| quota == 0 || blocks < quota.min(i64::MAX as u64) as i64;
+        self.counters(namespace, quotas).map(|(blocks, quota)| !add_if(blocks, 1, |blocks| is_below(blocks, quota)))
     }
 
-    /// Uncharges a block that got no entry.
-    pub(crate) fn uncharge_none(&self, namespace: u64) {
-        self.subtract(namespace, self.owner());
+    /// Uncharges a block from its namespace or from this process if that exceeds its quota. The
+    /// caller then evicts a block and keeps its charge.
+    pub(crate) fn uncharge_excess(&self, namespace: u64, quotas: [u64; 2]) -> Both {
+        let is_above = |blocks: i64, quota: u64| quota != 0 && blocks > quota.min(i64::MAX as u64) as i64;
+        self.counters(namespace, quotas).map(|(blocks, quota)| add_if(blocks, -1, |blocks| is_above(blocks, quota)))
     }
 
-    /// Uncharges the block of an entry that this process has claimed, if it was charged.
-    pub(crate) fn uncharge(&self, claimed: &Claimed<'_>) {
+    /// Adds to the counts of a namespace and of this process without a block that got an entry.
+    pub(crate) fn adjust(&self, namespace: u64, which: Both, difference: i64) {
+        for (blocks, _) in self.counters(namespace, which).into_iter().filter(|(_, is_meant)| *is_meant) {
+            add_if(blocks, difference, |_| true);
+        }
+    }
+
+    /// Uncharges the block of an entry that this process has claimed, if it was charged, except for
+    /// the charges in `kept`, which the caller takes over.
+    pub(crate) fn uncharge(&self, claimed: &Claimed<'_>, kept: Both) {
         let entry = claimed.entry();
         if self.layout.keys == Keys::Digests && entry.namespace() != 0 {
-            self.subtract(entry.namespace(), entry.read(PARENT));
+            let of_process = self.slot_of(entry.read(PARENT)).map(|slot| self.account(slot).blocks());
+            let counters = [self.table().blocks(entry.namespace()), of_process];
+            for (blocks, _) in counters.into_iter().zip(kept).filter(|(_, is_kept)| !is_kept) {
+                add_if(blocks, -1, |_| true);
+            }
             entry.field(NAMESPACE).store(0, Relaxed);
         }
     }
@@ -133,12 +134,25 @@ impl Region {
         (slot < SLOTS && self.account(slot).owner(slot) == owner).then_some(slot)
     }
 
-    fn subtract(&self, namespace: u64, owner: u64) {
-        let of_process = self.slot_of(owner).map(|slot| self.account(slot).blocks());
-        for blocks in self.table().blocks(namespace).into_iter().chain(of_process) {
-            blocks.fetch_add(u64::MAX, Relaxed);
+    /// The counts of a namespace and of this process, each with its part of `with`.
+    fn counters<T>(&self, namespace: u64, [of_namespace, of_process]: [T; 2]) -> [(Option<&AtomicU64>, T); 2] {
+        let blocks = self.account(self.slot).blocks();
+        [(self.table().blocks(namespace), of_namespace), (Some(blocks), of_process)]
+    }
+}
+
+/// Adds to a count if it satisfies a condition. A count is negative only after a kill.
+fn add_if(blocks: Option<&AtomicU64>, difference: i64, is_meant: impl Fn(i64) -> bool) -> bool {
+    let Some(blocks) = blocks else { return false };
+    // Relaxed, both: numbers that are only compared with a quota.
+    let mut seen = blocks.load(Relaxed);
+    while is_meant(seen as i64) {
+        match blocks.compare_exchange(seen, seen.wrapping_add_signed(difference), Relaxed, Relaxed) {
+            Ok(_) => return true,
+            Err(now) => seen = now,
         }
     }
+    false
 }
 
 impl<'a> Account<'a> {

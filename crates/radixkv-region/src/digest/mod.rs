@@ -20,6 +20,7 @@ use std::{path::Path, sync::Arc};
 
 pub use blocks::{BatchError, DigestBlocks, DigestPut, Presence};
 pub use census::{Census, DigestObserver, NamespaceCensus, ProcessCensus, Verified};
+pub(crate) use charge::Both;
 pub use key::{DigestKey, KeyError};
 pub use namespace::{Namespace, NamespaceError};
 pub use room::{DigestRoom, DigestSource};

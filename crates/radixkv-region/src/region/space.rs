@@ -3,6 +3,7 @@
 
 use super::{Region, count};
 use crate::{
+    digest::Both,
     entry::{Claimed, Entry},
     geometry::SLOTS,
     state::{Kind, State},
@@ -82,7 +83,7 @@ impl Region {
     /// Removes a claimed entry's cell, and gives the entry back.
     pub(crate) fn empty(&self, claimed: Claimed<'_>) {
         let entry = claimed.entry();
-        self.uncharge(&claimed);
+        self.uncharge(&claimed, [false; 2]);
         self.index().remove(entry.hash(), entry.number());
         claimed.give_back();
     }
@@ -105,11 +106,16 @@ impl Region {
     }
 
     /// Claims the least recently used of a sample of blocks that satisfy `is_meant`, or an expired
-    /// one, beginning at the position of `hand`.
-    pub(crate) fn sweep_blocks(&self, hand: &AtomicU64, is_meant: &dyn Fn(&Entry<'_>) -> bool) -> Option<Claimed<'_>> {
+    /// one, beginning at the position of `hand`. The caller takes over the charges in `kept`.
+    pub(crate) fn sweep_blocks(
+        &self,
+        hand: &AtomicU64,
+        is_meant: &dyn Fn(&Entry<'_>) -> bool,
+        kept: Both,
+    ) -> Option<Claimed<'_>> {
         // Relaxed: as above.
         let (from, now) = (hand.fetch_add(1, Relaxed), self.clock().load(Relaxed));
-        self.sweep_from(from, now, hand, Some(is_meant))
+        self.sweep_from(from, now, hand, Some((is_meant, kept)))
     }
 
     fn sweep_from(
@@ -117,9 +123,9 @@ impl Region {
         from: u64,
         now: u64,
         hand: &AtomicU64,
-        is_meant: Option<&dyn Fn(&Entry<'_>) -> bool>,
+        meant: Option<(&dyn Fn(&Entry<'_>) -> bool, Both)>,
     ) -> Option<Claimed<'_>> {
-        let entries = self.geometry.entries;
+        let (entries, kept) = (self.geometry.entries, meant.map_or([false; 2], |(_, kept)| kept));
         let mut oldest: Option<(Entry<'_>, State)> = None;
         for looked in 0..self.looks() {
             if looked > 0 {
@@ -130,20 +136,20 @@ impl Region {
             let state = entry.look();
             match state.kind() {
                 Kind::Writing => {}
-                kind if is_meant.is_some_and(|is_meant| kind != Kind::Ready || !is_meant(&entry)) => {}
+                kind if meant.is_some_and(|(is_meant, _)| kind != Kind::Ready || !is_meant(&entry)) => {}
                 Kind::Ready if !entry.has_expired() => {
                     if oldest.is_none_or(|(oldest, _)| age(oldest.used(), now) < age(entry.used(), now)) {
                         oldest = Some((entry, state));
                     }
                 }
                 _ => {
-                    if let Some(claimed) = self.displace(entry, state) {
+                    if let Some(claimed) = self.displace(entry, state, kept) {
                         return Some(claimed);
                     }
                 }
             }
             let oldest = if looked + 1 < SAMPLE.min(entries) { None } else { oldest.take() };
-            if let Some(claimed) = oldest.and_then(|(entry, state)| self.displace(entry, state)) {
+            if let Some(claimed) = oldest.and_then(|(entry, state)| self.displace(entry, state, kept)) {
                 return Some(claimed);
             }
         }
@@ -156,15 +162,16 @@ impl Region {
         LOOKS.min(2 * self.geometry.entries)
     }
 
-    /// Claims an entry in any state, and removes its cell.
-    pub(crate) fn displace<'r>(&'r self, entry: Entry<'r>, seen: State) -> Option<Claimed<'r>> {
+    /// Claims an entry in any state, and removes its cell. The caller takes over the charges in
+    /// `kept`.
+    pub(crate) fn displace<'r>(&'r self, entry: Entry<'r>, seen: State, kept: Both) -> Option<Claimed<'r>> {
         let has_expired = entry.has_expired();
         let claimed = entry.claim(seen, self.slot)?;
         if seen.kind() == Kind::Ready {
             count(if has_expired { &self.counts.expired } else { &self.counts.evicted });
         }
         if matches!(seen.kind(), Kind::Ready | Kind::Unknown) {
-            self.uncharge(&claimed);
+            self.uncharge(&claimed, kept);
             self.index().remove(entry.hash(), entry.number());
         }
         Some(claimed)
