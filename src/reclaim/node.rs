@@ -252,6 +252,11 @@ impl<T> Link<T> {
         self.0.as_ptr()
     }
 
+    /// The address, for keys of tables. No result may depend on the order of addresses.
+    pub(crate) fn address(self) -> u64 {
+        self.0.addr().get() as u64
+    }
+
     /// Follows the pointer. `_protection` (a guard, a lease, the node that holds the link) protects
     /// the node (I3).
     #[inline(always)]

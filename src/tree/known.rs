@@ -7,7 +7,7 @@
 //! the depths of the active ones in a second tree, so that each query costs at most the logarithm
 //! of their number.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::ops::{Bound, Range};
 use std::slice;
 
@@ -18,6 +18,10 @@ use crate::sync::{Owner, model_size};
 
 /// A list grows into a tree at this many points; at half as many, a tree becomes a list again.
 const MANY: usize = model_size(64, 3);
+
+/// Points by three numbers. All ordered tables of points have this type, because each type of key
+/// and value has its own copy of the B-tree's code.
+pub(crate) type PointTable = BTreeMap<(u64, u64, u64), Link<Point>>;
 
 #[derive(Debug, Default)]
 pub(crate) enum KnownPoints {
@@ -34,8 +38,8 @@ pub(crate) struct List(Vec<Link<Point>>);
 
 #[derive(Debug)]
 pub(crate) struct ByDepth {
-    points: BTreeMap<u32, Link<Point>>,
-    active: BTreeSet<u32>,
+    points: PointTable,
+    active: PointTable,
 }
 
 impl KnownPoints {
@@ -68,9 +72,11 @@ impl KnownPoints {
     }
 
     /// Turns the list into a tree; `active` has the depths of the active points.
-    pub(crate) fn grow(&mut self, active: BTreeSet<u32>, run: &Run) {
-        let points = self.iter().map(|point| (point.get(run).depth(), point)).collect();
-        *self = Self::Many(Box::new(ByDepth { points, active }));
+    pub(crate) fn grow(&mut self, active: &[u32], run: &Run) {
+        let mut points = PointTable::new();
+        self.iter().for_each(|point| _ = points.insert(at_depth(point.get(run).depth()), point));
+        *self = Self::Many(Box::new(ByDepth { points, active: PointTable::new() }));
+        active.iter().for_each(|depth| self.set_active(*depth, true));
     }
 
     /// Adds a point of `run`.
@@ -84,7 +90,7 @@ impl KnownPoints {
             }
             Self::Few(list) => list.0.insert(position(&list.0, point.depth(), run), point.link()),
             Self::Many(tree) => {
-                tree.points.insert(point.depth(), point.link());
+                tree.points.insert(at_depth(point.depth()), point.link());
                 self.set_active(point.depth(), active);
             }
         }
@@ -102,7 +108,7 @@ impl KnownPoints {
                 }
             }
             Self::Many(tree) => {
-                tree.points.remove(&point.depth());
+                tree.points.remove(&at_depth(point.depth()));
                 if tree.points.len() <= MANY / 2 {
                     *self = Self::of_few(self.iter().collect());
                 }
@@ -121,17 +127,17 @@ impl KnownPoints {
     /// Records whether the point at `depth` is active.
     pub(crate) fn set_active(&mut self, depth: u32, active: bool) {
         let Self::Many(tree) = self else { return };
-        if active && tree.points.contains_key(&depth) {
-            tree.active.insert(depth);
-        } else {
-            tree.active.remove(&depth);
-        }
+        let depth = at_depth(depth);
+        match tree.points.get(&depth).filter(|_| active) {
+            Some(point) => tree.active.insert(depth, *point),
+            None => tree.active.remove(&depth),
+        };
     }
 
     /// The next point nearer the root: the deepest one that is less deep than `depth`.
     pub(crate) fn below(&self, depth: u32, run: &Run) -> Option<Link<Point>> {
         match self {
-            Self::Many(tree) => tree.points.range(..depth).next_back().map(|(_, point)| *point),
+            Self::Many(tree) => tree.points.range(..at_depth(depth)).next_back().map(|(_, point)| *point),
             few => {
                 let list = few.few();
                 position(list, depth, run).checked_sub(1).map(|at| list[at])
@@ -143,7 +149,7 @@ impl KnownPoints {
     pub(crate) fn within(&self, cut: Range<u32>, run: &Run, visit: &mut dyn FnMut(Link<Point>)) {
         match self {
             Self::Many(tree) => {
-                let cut = (Bound::Excluded(cut.start), Bound::Included(cut.end));
+                let cut = (Bound::Excluded(at_depth(cut.start)), Bound::Included(at_depth(cut.end)));
                 tree.points.range(cut).rev().map(|(_, point)| *point).for_each(visit);
             }
             few => {
@@ -157,7 +163,7 @@ impl KnownPoints {
     /// Depth of the deepest active point, or zero.
     pub(crate) fn deepest_active(&self, run: &Run, owner: &Owner) -> u32 {
         match self {
-            Self::Many(tree) => tree.active.last().copied().unwrap_or(0),
+            Self::Many(tree) => tree.active.last_key_value().map_or(0, |((depth, ..), _)| *depth as u32),
             few => {
                 let points = few.few().iter().rev().map(|point| point.get(run));
                 let mut active = points.filter(|point| point.account.get(owner).is_active());
@@ -179,6 +185,11 @@ impl KnownPoints {
         damage(&mut list);
         *self = Self::of_few(list);
     }
+}
+
+/// The key of a point at this depth.
+fn at_depth(depth: u32) -> (u64, u64, u64) {
+    (depth.into(), 0, 0)
 }
 
 /// Number of points in `list` that are less deep than `depth`.

@@ -79,6 +79,7 @@ mod word;
 pub(crate) use anchor::Anchor;
 pub(crate) use arrays::{Arrays, Piece};
 pub(crate) use hot::{HotPoints, StripeRef};
+pub(crate) use known::PointTable;
 pub(crate) use lease::{HeldLease, LeaseContext};
 pub(crate) use marks::{Demotions, Marked};
 pub(crate) use namespace_account::NamespaceAccount;

@@ -153,11 +153,11 @@ impl Evictor<'_> {
         let active = point.account.get(&self.owner).is_active();
         if run.account.with(&self.owner, |account| account.points.is_full()) {
             let is_active = |point: &Ref<'_, Point>| point.account.get(&self.owner).is_active();
-            let deep = run.account.with(&self.owner, |account| {
+            let deep: Vec<_> = run.account.with(&self.owner, |account| {
                 let points = account.points.iter().map(|point| point.get(run.as_ref()));
                 points.filter(is_active).map(|point| point.depth()).collect()
             });
-            run.account.with_mut(&mut self.owner, |account| account.points.grow(deep, &run));
+            run.account.with_mut(&mut self.owner, |account| account.points.grow(&deep, &run));
         }
         run.account.with_mut(&mut self.owner, |account| account.points.insert(point, active, &run));
         self.of_mut(run).totals.points += 1;

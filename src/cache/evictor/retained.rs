@@ -6,90 +6,97 @@
 //! the queue (`cache::leases::retention`). The evictor keeps one lease and the latest deadline for
 //! each point, and releases the lease after the deadline.
 
-use std::collections::{BTreeMap, BTreeSet};
-
 use super::{Evictor, Resources, Shard};
 use crate::reclaim::{Link, Ref};
-use crate::tree::{Point, Space};
+use crate::tree::{Point, PointTable, Space};
 
 /// A deadline, and a serial number that distinguishes equal deadlines.
 type Deadline = (u64, u64);
 
-/// Retained points by deadline. Each entry owns one lease, which keeps its point alive.
+/// Retained points. Each owns one lease, which keeps it alive.
 ///
-/// The maps are B-trees, because a hash table of a million points is copied at once when it grows.
+/// The table is a B-tree, because a hash table of a million points is copied at once when it grows.
 #[derive(Debug, Default)]
 pub(in crate::cache) struct Retained {
-    order: BTreeMap<Deadline, Link<Point>>,
-    deadlines: BTreeMap<Link<Point>, Deadline>,
-    /// The deadlines in each space that has any.
-    spaces: BTreeMap<Link<Space>, BTreeSet<Deadline>>,
+    /// Each point has three entries, which end with its deadline: they begin with [`ALL`], with the
+    /// address of the point, and with the address of its space.
+    table: PointTable,
     entered: u64,
 }
+
+/// Begins one key of every point. No address is zero, so these are the first keys.
+const ALL: u64 = 0;
 
 impl Retained {
     /// Retains `point` until `until`, or until its current deadline if that is later. Returns true
     /// if it was already retained; the caller then has one lease too many.
     pub(in crate::cache) fn enter(&mut self, point: Ref<'_, Point>, until: u64) -> bool {
-        let before = self.deadlines.get(&point.link()).copied();
+        let before = self.deadline(point);
         if before.is_none_or(|(deadline, _)| deadline < until) {
             self.remove(point);
-            let deadline = (until, self.entered);
+            let keys = keys(point, (until, self.entered));
             self.entered += 1;
-            self.order.insert(deadline, point.link());
-            self.deadlines.insert(point.link(), deadline);
-            self.spaces.entry(point.run().space().link()).or_default().insert(deadline);
+            keys.into_iter().for_each(|key| _ = self.table.insert(key, point.link()));
         }
         before.is_some()
     }
 
     /// Removes an entry; the caller releases its lease. Returns false if `point` is not retained.
     fn remove(&mut self, point: Ref<'_, Point>) -> bool {
-        let Some(deadline) = self.deadlines.remove(&point.link()) else {
-            return false;
-        };
-        let space = point.run().space().link();
-        if let Some(of_it) = self.spaces.get_mut(&space) {
-            of_it.remove(&deadline);
-            if of_it.is_empty() {
-                self.spaces.remove(&space);
-            }
-        }
-        self.order.remove(&deadline).is_some()
+        let Some(deadline) = self.deadline(point) else { return false };
+        keys(point, deadline).into_iter().for_each(|key| _ = self.table.remove(&key));
+        true
+    }
+
+    /// The earliest deadline under the address of a point or a space, and its point.
+    fn first_of(&self, address: u64) -> Option<(Deadline, Link<Point>)> {
+        let (&(of, until, serial), &point) = self.table.range((address, 0, 0)..).next()?;
+        (of == address).then_some(((until, serial), point))
+    }
+
+    fn deadline(&self, point: Ref<'_, Point>) -> Option<Deadline> {
+        self.first_of(point.link().address()).map(|(deadline, _)| deadline)
     }
 
     /// The point with the earliest deadline, if that is not after `now`.
     fn first(&self, now: u64) -> Option<Link<Point>> {
-        self.order.first_key_value().filter(|((deadline, _), _)| *deadline <= now).map(|(_, point)| *point)
+        self.table.first_key_value().filter(|((_, deadline, _), _)| *deadline <= now).map(|(_, point)| *point)
     }
 
     /// The point in `space` with the earliest deadline.
     fn first_in(&self, space: Link<Space>) -> Option<Link<Point>> {
-        self.order.get(self.spaces.get(&space)?.first()?).copied()
+        self.first_of(space.address()).map(|(_, point)| point)
     }
 
     /// The earliest deadline.
     pub(in crate::cache) fn next(&self) -> Option<u64> {
-        self.order.first_key_value().map(|((deadline, _), _)| *deadline)
+        self.table.first_key_value().map(|((_, deadline, _), _)| *deadline)
     }
 
     pub(in crate::cache) fn contains(&self, point: Ref<'_, Point>) -> bool {
-        self.deadlines.contains_key(&point.link())
+        self.deadline(point).is_some()
     }
 
-    /// The number of retained points, for `validate`; `None` if the maps disagree.
+    /// The number of retained points, for `validate`; `None` if the entries disagree.
     pub(in crate::cache) fn count(&self) -> Option<usize> {
-        let sound = self.order.iter().all(|(deadline, point)| self.deadlines.get(point) == Some(deadline));
-        let in_spaces = self.spaces.values().flatten().filter(|deadline| self.order.contains_key(deadline)).count();
-        let count = self.order.len();
-        (sound && count == self.deadlines.len() && count == in_spaces).then_some(count)
+        let sound = self.table.iter().all(|(&(_, until, serial), point)| {
+            self.table.get(&(ALL, until, serial)) == Some(point)
+                && self.table.contains_key(&(point.address(), until, serial))
+        });
+        let count = self.table.range(..(ALL + 1, 0, 0)).count();
+        (sound && 3 * count == self.table.len()).then_some(count)
     }
 
-    /// The table by point, for tests to overwrite.
+    /// The table, for tests to overwrite.
     #[cfg(test)]
-    pub(in crate::cache) fn table(&mut self) -> &mut BTreeMap<Link<Point>, Deadline> {
-        &mut self.deadlines
+    pub(in crate::cache) fn table(&mut self) -> &mut PointTable {
+        &mut self.table
     }
+}
+
+/// The keys of a point with this deadline.
+fn keys(point: Ref<'_, Point>, (until, serial): Deadline) -> [(u64, u64, u64); 3] {
+    [ALL, point.link().address(), point.run().space().link().address()].map(|of| (of, until, serial))
 }
 
 impl Evictor<'_> {
@@ -141,7 +148,7 @@ impl Evictor<'_> {
             self.give_back(point, resources);
         }
         // The deadline may have passed already.
-        if self.common.retained.deadlines.get(&point.link()).is_some_and(|(deadline, _)| *deadline <= self.now) {
+        if self.common.retained.deadline(point).is_some_and(|(deadline, _)| deadline <= self.now) {
             self.release_retention(point, resources);
         }
     }
