@@ -273,6 +273,18 @@ def test_too_much_in_flight_is_no_error_of_sglangs(region, caplog):
     assert server.storage.batch_set_v1(hashes(tokens(1)), indices([0])) == [True]
 
 
+def test_tiers_are_asked_for_more_keys_than_may_be_in_flight(region, tmp_path):
+    tiers = [{"type": "files", "folder": str(tmp_path / "files"), "bytes": 1 << 20}]
+    server = Server(region, tiers=tiers)
+    server.fill(1)
+    server.back_up(tokens(5), [0, 1, 2, 3, 4])
+    server.storage.close()
+    region.unlink()
+    # A page is two blocks.
+    server = Server(region, tiers=tiers, max_in_flight=3)
+    assert server.storage.batch_exists(hashes(tokens(6))) == 5
+
+
 def test_a_pool_needs_no_more_than_pages_and_their_addresses(region):
     values = np.arange(64, dtype=np.float32)
 

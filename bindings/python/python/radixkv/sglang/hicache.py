@@ -24,6 +24,8 @@ _AMBIGUOUS = {"uint8", "int8"}
 _UNITS = {"": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
 # Fields of the extra configuration that SGLang itself reads, or uses to construct this class.
 _SGLANGS = {"backend_name", "module_path", "class_name", "interface_v1", "allocator"}
+# Maximum keys of one question to the tiers.
+ASKED = 4096
 
 
 class RadixKVStorage(HiCacheStorage):
@@ -47,6 +49,7 @@ class RadixKVStorage(HiCacheStorage):
         self._time_to_live = settings.pop("time_to_live", None)
         options = ("checksum", "threads", "max_in_flight")
         self._options = {name: settings.pop(name) for name in options if name in settings}
+        self._asked = min(ASKED, self._options.get("max_in_flight", ASKED))
         self._tiers = settings.pop("tiers", [])
         if key_file := settings.pop("encryption_key_file", None):
             self._options["encryption_key"] = Path(key_file).read_bytes()
@@ -264,11 +267,17 @@ class RadixKVStorage(HiCacheStorage):
         return has
 
     def _found(self, store, keys):
-        """For each key, whether the region or a tier has the block."""
+        """For each key, whether the region or a tier has the block. A key that does not fit in
+        flight beside the batches of other threads is not found."""
         found = _is(store.exists(keys), 1)
         absent = np.flatnonzero(~found)
-        if self._tiers and len(absent):
-            found[absent] = _is(store.wait(store.lookup([keys[at] for at in absent])), _DONE)
+        for start in range(0, len(absent), self._asked) if self._tiers else ():
+            part = absent[start : start + self._asked]
+            try:
+                found[part] = _is(store.wait(store.lookup([keys[at] for at in part])), _DONE)
+            except radixkv.FullError as full:
+                _log.warning("radixkv: tiers were not asked: %s", full)
+                break
         return found
 
     def _transfer(self, transfer, *, is_load):
