@@ -282,7 +282,6 @@ CRATE_MUTANTS = [
     ("crate: room for items is not idle", "reserved.rs", "DecodeItem { kv_head: IDLE, part: DIRECT", "DecodeItem { kv_head: 0, part: DIRECT", "replay"),
     ("crate: rows without a sequence are appended", "reserved.rs", "slots.resize(capacity.sequences, SKIP);", "slots.resize(capacity.sequences, 0);", "replay"),
     ("crate: more parts than there is room for", "plan/split.rs", "count(*part) <= most", "count(*part) <= most.max(1 << 20)", "parts_fit replay"),
-    ("crate: an update that may be captured", "upload.rs", "        device.refuse_capture()?;\n", "", "no_room_for"),
     ("crate: no room for the last blocks", "capacity.rs", "Upload::room::<BlockId>(blocks)", "Upload::room::<BlockId>(blocks.saturating_sub(4))", "room"),
     ("crate: no room for the last partial rows", "work.rs", "let rows = items * group;", "let rows = items.saturating_sub(1) * group;", "room"),
     ("crate: the first row of a head is merged", "work.rs", "most_rows: group,", "most_rows: 1,", "replay"),
@@ -326,7 +325,9 @@ CRATE_MUTANTS = [
     ("crate: what a capture within another dropped is lost", "capturing.rs", ".extend(last);", ".extend(Dropped::new()); std::mem::forget(last);", "page_locked"),
     ("crate: an allocation is captured", "buffer.rs", "        self.refuse_capture()?;\n        let slice = self.stream().alloc_zeros", "        let slice = self.stream().alloc_zeros", "graphs"),
     ("crate: bytes of a buffer overflow", "buffer.rs", "len.checked_mul(size_of::<T>())", "Some(len.wrapping_mul(size_of::<T>()))", "overflow"),
-    ("crate: a copy of pageable memory is captured", "buffer.rs", "        self.device.refuse_capture()?;\n        self.device.stream().memcpy_htod", "        self.device.stream().memcpy_htod", "graphs"),
+    ("crate: a copy from the host is captured", "buffer.rs", "        self.device.refuse_capture()?;\n        if size_of_val", "        if size_of_val", "graphs no_room_for"),
+    ("crate: a large copy is read after the call", "buffer.rs", "        self.device.synchronize()\n", "        Ok(())\n", "taken_when"),
+    ("crate: a small copy is read after the call", "buffer.rs", "if size_of_val(elements) <= MOST_BYTES {", "if false {", "pageable"),
     ("crate: a failed drop leaves the capture open", "graph.rs", "stream.context().check_err();", "Ok::<(), DriverError>(());", "graphs"),
     ("crate: what was refused makes a graph", "graph.rs", "if device.capturing().end().is_broken() {", "if device.capturing().end().is_broken() && false {", "graphs"),
 ]

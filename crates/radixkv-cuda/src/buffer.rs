@@ -10,6 +10,7 @@ use cudarc::driver::{CudaSlice, DevicePtr};
 use super::device::Device;
 use super::dlpack::{DlTensor, of_view};
 use super::error::GpuError;
+use super::staging::MOST_BYTES;
 use radixkv_attention::Dtype;
 
 /// An element of a [`Buffer`]: `u8`, `u16`, `u32`, `u64` or `f32`. The trait is sealed: no other
@@ -173,7 +174,8 @@ impl<T: Element> Buffer<T> {
         self.len == 0
     }
 
-    /// Replaces its first elements by `elements`, in the order of the device's stream.
+    /// Replaces its first elements by `elements`, in the order of the device's stream. The elements
+    /// may be changed or freed when it returns; with more than 16 MiB it waits for the queued work.
     ///
     /// # Errors
     ///
@@ -196,7 +198,12 @@ impl<T: Element> Buffer<T> {
             return Ok(());
         }
         self.device.refuse_capture()?;
-        self.device.stream().memcpy_htod(elements, &mut *self.slice).map_err(GpuError::of)
+        if size_of_val(elements) <= MOST_BYTES {
+            return self.device.stage(elements, self.address());
+        }
+        // A copy of page-locked elements reads them after the call.
+        self.device.stream().memcpy_htod(elements, &mut *self.slice).map_err(GpuError::of)?;
+        self.device.synchronize()
     }
 
     /// Copies all elements to host memory, after waiting for the queued work.

@@ -8,6 +8,7 @@ use std::fmt;
 use cudarc::driver::sys::{CUdevice_attribute, CUresult, CUstreamCaptureStatus};
 use cudarc::driver::{CudaContext, CudaStream, DriverError, result};
 
+use super::buffer::Element;
 use super::capturing::{self, Capturing};
 use super::driver;
 use super::error::{Code, GpuError, OpenError};
@@ -280,9 +281,9 @@ impl Device {
         Ok(status != CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE)
     }
 
-    /// Queues a copy of `words` to the device's address `to`, through page-locked memory.
-    pub(super) fn stage(&self, words: &[u32], to: u64) -> Result<(), GpuError> {
-        self.inner.staging.send(&self.inner.stream, words, to)
+    /// Queues a copy of `elements` to the device's address `to`, through page-locked memory.
+    pub(super) fn stage<T: Element>(&self, elements: &[T], to: u64) -> Result<(), GpuError> {
+        self.inner.staging.send(&self.inner.stream, elements, to)
     }
 
     /// A number that clones share and no other device of the process has, not even after this one

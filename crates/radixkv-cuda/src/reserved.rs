@@ -157,7 +157,7 @@ impl Prepared {
         self.parts.items = upload.push(&plan.merges.items);
         self.parts.list = upload.push(&plan.merges.list);
         self.table = upload.push(batch.tables.blocks);
-        upload.replace(&self.device, &mut self.arrays)
+        upload.replace(&mut self.arrays)
     }
 }
 

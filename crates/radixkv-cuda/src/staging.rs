@@ -1,4 +1,4 @@
-//! Page-locked memory through which plans are copied to the device. A copy from it returns
+//! Page-locked memory through which plans and rows are copied to the device. A copy from it returns
 //! immediately, and its chunks are reused, so that none is allocated while plans repeat.
 #![allow(unsafe_code)]
 
@@ -7,6 +7,7 @@ use std::sync::Arc;
 use cudarc::driver::{CudaEvent, CudaStream, sys};
 use parking_lot::Mutex;
 
+use super::buffer::Element;
 use super::driver::retry_once;
 use super::error::GpuError;
 use super::page_locked::PageLocked;
@@ -35,18 +36,18 @@ struct Chunk {
 }
 
 impl Staging {
-    /// Queues a copy of `words` to the device's address `to`. The words are first copied to a
-    /// chunk, so the caller may drop them immediately. The address stays allocated until the copy
+    /// Queues a copy of `elements` to the device's address `to`. They are first copied to a chunk,
+    /// so the caller may drop them immediately. The address stays allocated until the copy
     /// is done, because freeing it is queued on the same stream (G2).
-    pub(super) fn send(&self, stream: &Arc<CudaStream>, words: &[u32], to: u64) -> Result<(), GpuError> {
-        let bytes = size_of_val(words);
+    pub(super) fn send<T: Element>(&self, stream: &Arc<CudaStream>, elements: &[T], to: u64) -> Result<(), GpuError> {
+        let bytes = size_of_val(elements);
         let mut chunks = self.chunks.lock();
         let chunk = free_chunk(&mut chunks, stream, bytes)?;
         stream.context().bind_to_thread().map_err(GpuError::of)?;
         let from = chunk.memory.as_ptr();
-        // SAFETY: the chunk has so many bytes, and no copy reads it (G5); words and chunk are
-        // different memory.
-        unsafe { from.copy_from_nonoverlapping(words.as_ptr().cast(), bytes) };
+        // SAFETY: the chunk has so many bytes, and no copy reads it (G5); elements and chunk
+        // are different memory.
+        unsafe { from.copy_from_nonoverlapping(elements.as_ptr().cast(), bytes) };
         // SAFETY: the chunk stays until `read`, the target as said above.
         let status = unsafe { sys::cuMemcpyHtoDAsync_v2(to, from.cast_const().cast(), bytes, stream.cu_stream()) };
         status.result().map_err(GpuError::of)?;

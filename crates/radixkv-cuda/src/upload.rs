@@ -4,7 +4,6 @@ use super::abi::{ComparePair, CopyPair, DecodeItem, MergeItem, Tile, TokenRange}
 use super::buffer::Buffer;
 use super::device::Device;
 use super::error::GpuError;
-use super::staging::MOST_BYTES;
 
 /// An element of an upload: a struct of 32-bit fields, as the kernels read it.
 pub(super) trait Pack {
@@ -40,7 +39,7 @@ impl Upload {
 
     pub(super) fn send(self, device: &Device) -> Result<Arrays, GpuError> {
         let mut arrays = Arrays { words: device.unset(self.words.len())? };
-        self.replace(device, &mut arrays)?;
+        self.replace(&mut arrays)?;
         Ok(arrays)
     }
 
@@ -49,14 +48,8 @@ impl Upload {
     /// # Panics
     ///
     /// If `arrays` is shorter than the upload.
-    pub(super) fn replace(&self, device: &Device, arrays: &mut Arrays) -> Result<(), GpuError> {
-        let bytes = size_of_val(self.words.as_slice());
-        if bytes == 0 || bytes > MOST_BYTES {
-            return arrays.words.write(&self.words);
-        }
-        assert!(self.words.len() <= arrays.words.len(), "{} words of {}", self.words.len(), arrays.words.len());
-        device.refuse_capture()?;
-        device.stage(&self.words, arrays.words.address())
+    pub(super) fn replace(&self, arrays: &mut Arrays) -> Result<(), GpuError> {
+        arrays.words.write(&self.words)
     }
 
     /// Words that an array of `len` elements takes, including those before it that align it.

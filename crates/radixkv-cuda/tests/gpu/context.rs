@@ -1,5 +1,7 @@
 //! Working in a context, on a stream and over memory of an engine.
 
+use std::ffi::c_void;
+
 use radixkv_attention::{Backend, Dtype, Layout, Order, Output, ShapeError};
 use radixkv_cuda::{Attention, GpuError, HostPool, Kv, Planes, Swap, View, ViewMut};
 
@@ -248,4 +250,34 @@ fn a_default_stream_is_not_captured() {
     drop(device);
     engine.leave(&[]);
     driver.assert_nothing_left("the default stream");
+}
+
+/// The source of a copy may be changed when the call has returned, also if the driver reads it
+/// later because it is page-locked.
+// Holds: GP9.
+#[test]
+fn elements_are_taken_when_writing_returns() {
+    type Alloc = unsafe extern "C" fn(*mut *mut c_void, usize, u32) -> u32;
+    let Some(driver) = driver() else { return };
+    let engine = Engine::new();
+    let device = engine.device();
+    for (seed, len) in (1..9).map(|seed| (seed, 1000)).chain((1..4).map(|seed| (seed, (8 << 20) + 8))) {
+        driver.streams(seed);
+        let mut memory = std::ptr::null_mut();
+        // SAFETY: types of cuda.h, here and below.
+        engine.call(|alloc: Alloc| unsafe { alloc(&mut memory, 2 * len, 0) }, "cuMemHostAlloc");
+        // SAFETY: as allocated; nothing else uses it.
+        let elements = unsafe { std::slice::from_raw_parts_mut(memory.cast::<u16>(), len) };
+        elements.fill(7);
+        let mut buffer = device.zeros::<u16>(len).expect("memory");
+        buffer.write(elements).expect("a copy");
+        elements.fill(9);
+        assert!(buffer.to_vec() == Ok(vec![7; len]), "seed {seed}, {len} elements");
+        // SAFETY: as above; not used after.
+        engine.call(|free: unsafe extern "C" fn(*mut c_void) -> u32| unsafe { free(memory) }, "cuMemFreeHost");
+    }
+    driver.streams(0);
+    drop(device);
+    engine.leave(&[]);
+    driver.assert_nothing_left("copies of page-locked elements");
 }
