@@ -311,6 +311,7 @@ CRATE_MUTANTS = [
     ("crate: a cascade beside the batch of another device", "attention.rs", "        self.layer_kv(kv, layer, &batch.device, &batch.sizes)?;\n", "", "handles"),
     ("crate: a host pool of another context", "host.rs", "self.device.stream().context() == device.stream().context()", "{ let _ = device; true }", "handles"),
     ("crate: rows that are not kept are appended", "attention.rs", "if !batch.save_kv {", "if false {", "failures"),
+    ("crate: the launches of two threads are mixed", "device.rs", "        self.inner.queueing.lock()", "        std::boxed::Box::leak(Box::new(Mutex::new(()))).lock()", "may_share"),
     ("crate: chunks are decoded", "attention.rs", "        batch.decodes?;\n", "", "failures"),
     ("crate: an engine's pool is set", "device.rs", "        let properties = Properties::of(&context)", "        let _ = driver::keep_pooled(context.cu_device());\n        let properties = Properties::of(&context)", "memory_pool"),
     # captures

@@ -175,6 +175,7 @@ impl Backend for Attention {
         let layer_kv = self.layer_kv(kv, layer, &batch.device, &batch.sizes)?;
         let io = self.io(&batch.sizes, queries, out)?;
         batch.decodes?;
+        let _together = self.device.queue_together();
         batch.attend(layer_kv, layer, &io)
     }
 
@@ -189,6 +190,7 @@ impl Backend for Attention {
         let layer_kv = self.layer_kv(kv, layer, &batch.device, &batch.sizes)?;
         let io = self.io(&batch.sizes, new.queries, out)?;
         let (keys, values) = batch.rows(new.keys, new.values)?;
+        let _together = self.device.queue_together();
         batch.write(batch.kept_in(layer_kv), keys, values)?;
         batch.attend(layer_kv, layer, &io)
     }
@@ -230,6 +232,7 @@ impl Backend for Attention {
         check_len("the cascade's rows", cascade.sizes.rows, batch.sizes.rows)?;
         let io = self.io(&cascade.sizes, queries, out)?;
         let work = cascade.work(layer);
+        let _together = self.device.queue_together();
         work.tiles(layer_kv, &io, cascade.tiles, cascade.owners())?;
         work.merge(&io)
     }

@@ -15,7 +15,7 @@ use super::error::{Code, GpuError, OpenError};
 use super::image::Images;
 use super::loaded::LoadedKernels;
 use super::staging::Staging;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Weak};
@@ -57,6 +57,8 @@ struct Inner {
     capturing: Capturing,
     staging: Staging,
     stream: Arc<CudaStream>,
+    /// Held while launches that use the same room, such as that for partial rows, are queued.
+    queueing: Mutex<()>,
     /// Whether the stream is an engine's.
     is_engines: bool,
     opened: Arc<Opened>,
@@ -203,8 +205,8 @@ impl Device {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         // Relaxed: only the number matters, and nothing is published by it.
         let identity = NEXT.fetch_add(1, Relaxed);
-        let (capturing, staging) = (Capturing::default(), Staging::default());
-        Self { inner: Arc::new(Inner { identity, capturing, staging, stream, is_engines, opened }) }
+        let (capturing, staging, queueing) = (Capturing::default(), Staging::default(), Mutex::new(()));
+        Self { inner: Arc::new(Inner { identity, capturing, staging, stream, queueing, is_engines, opened }) }
     }
 
     /// The same context and kernels with another stream, which runs beside this one.
@@ -242,6 +244,11 @@ impl Device {
 
     pub(super) fn stream(&self) -> &Arc<CudaStream> {
         &self.inner.stream
+    }
+
+    /// Keeps other threads from queueing work between the launches of one operation.
+    pub(super) fn queue_together(&self) -> MutexGuard<'_, ()> {
+        self.inner.queueing.lock()
     }
 
     pub(super) fn kernels(&self) -> &LoadedKernels {

@@ -45,8 +45,8 @@ const FUNCTIONS: [&str; 6] = [
 /// ```
 pub struct Graph {
     graph: CudaGraph,
-    /// Keeps the kernels of the graph loaded.
-    _device: Device,
+    /// Also keeps the kernels of the graph loaded.
+    device: Device,
 }
 
 impl fmt::Debug for Graph {
@@ -111,7 +111,7 @@ impl<'a> Capture<'a> {
             return Err(GpuError::NotCaptured { code: Code::CAPTURE_INVALIDATED });
         }
         let graph = graph.map_err(GpuError::of)?.ok_or(GpuError::Driver { code: Code::NOT_SUPPORTED })?;
-        Ok(Graph { graph, _device: device.clone() })
+        Ok(Graph { graph, device: device.clone() })
     }
 }
 
@@ -154,6 +154,7 @@ impl Graph {
     /// # }
     /// ```
     pub unsafe fn launch(&self) -> Result<(), GpuError> {
+        let _together = self.device.queue_together();
         self.graph.launch().map_err(GpuError::of)
     }
 }

@@ -354,3 +354,59 @@ fn long_contexts_are_cut_into_parts_and_merged() {
     let Outputs { rows, lse } = run.decode(&bed);
     bed.check("decode of 3,000 tokens", &rows, Some(&lse));
 }
+
+/// Calls `compute` for four users one after another, and then often from a thread of each: the
+/// outputs are the same.
+fn compare_threads(what: &str, compute: impl Fn(usize) -> Vec<u16> + Sync) {
+    let expected: Vec<Vec<u16>> = (0..4).map(&compute).collect();
+    std::thread::scope(|scope| {
+        for (user, expected) in expected.iter().enumerate() {
+            let compute = &compute;
+            scope.spawn(move || (0..25).for_each(|_| assert!(compute(user) == *expected, "{what}, user {user}")));
+        }
+    });
+}
+
+/// The launches of one operation are not mixed with those of another thread that has the same
+/// batch: they share the room for partial rows, and that for rows that are not kept.
+#[test]
+fn threads_may_share_a_prepared_batch() {
+    let Some(driver) = driver() else { return };
+    let device = driver.open();
+    let shape = Shape { kv_heads: 1, ..Shape::SMALL };
+    let turned = |elements: &[u16], user: usize| {
+        let mut turned = elements.to_vec();
+        turned.rotate_left(64 * user);
+        device.upload(&turned).expect("memory")
+    };
+    let bed = Bed::new(5, shape, &[Sequence::one(600), Sequence { shared: 512, ..Sequence::one(520) }], true);
+    let run = Subject::new(&device, bed.layout, &bed.appended(1));
+    let batch = run.attention.prepare(&bed.layout, &bed.batch()).expect("a batch");
+    compare_threads("decode", |user| {
+        let queries = turned(&bed.queries, user);
+        let decoded = run.outputs(2 * bed.query_heads, 64, |out| {
+            run.attention.decode(&run.kv, 1, &batch, queries.view(), out).expect("decoded");
+        });
+        decoded.rows
+    });
+    let sharing = share(bed.batch().tables, &bed.contexts, 16, Rule { grain_tokens: 16, ..EAGER });
+    let cascade = run.attention.prepare_cascade(&bed.layout, &bed.batch(), &sharing).expect("a cascade");
+    compare_threads("cascade", |user| {
+        let queries = turned(&bed.queries, user);
+        let cascaded = run.outputs(2 * bed.query_heads, 64, |out| {
+            run.attention.cascade(&run.kv, 1, &batch, &cascade, queries.view(), out).expect("cascaded");
+        });
+        cascaded.rows
+    });
+    let bed = Bed::new(6, shape, &[Sequence { before: 300, rows: 9, shared: 0 }], false);
+    let run = Subject::new(&device, bed.layout, &bed.storage);
+    let batch = run.attention.prepare(&bed.layout, &bed.batch()).expect("a batch");
+    compare_threads("rows that are not kept", |user| {
+        let [queries, keys, values] = [&bed.queries, &bed.keys, &bed.values].map(|elements| turned(elements, user));
+        let extended = run.outputs(bed.total_rows() * bed.query_heads, 64, |out| {
+            let new = Qkv { queries: queries.view(), keys: keys.view(), values: values.view() };
+            run.attention.extend(&run.kv, 1, &batch, new, out).expect("extended");
+        });
+        extended.rows
+    });
+}
