@@ -21,8 +21,8 @@ const WORTHWHILE_US: usize = 10;
 /// Rows are the bits of `f16` or `bf16` in a `u16` ([`element`](radixkv_attention::element)
 /// converts them): of the stored type, or `bf16` if stored elements have 8 bits.
 /// [`Variant`](super::Variant) lists the element types and the sizes of heads; blocks may have any
-/// number of tokens. All of [`Scoring`](radixkv_attention::Scoring) is supported; blocks outside a
-/// window are not read. Every operation returns as soon as its work is queued;
+/// number of tokens. All of [`Scoring`](radixkv_attention::Scoring) is supported, with soft-caps of
+/// at most 1,024 ([`GpuError::SoftCap`]); blocks outside a window are not read. Every operation returns as soon as its work is queued;
 /// [`Device::synchronize`] waits for it, and so does reading a buffer. Preparing a batch copies its
 /// plan to the device; the operations on a prepared batch only launch kernels, so they can be
 /// captured into a graph.

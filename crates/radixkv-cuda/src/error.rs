@@ -10,6 +10,7 @@ use cudarc::driver::sys::CUresult;
 
 use super::dlpack::TensorField;
 use super::kernel::Kernel;
+use super::scoring::SOFT_CAPS;
 use radixkv_attention::{Dtype, ShapeError};
 
 /// A status of the driver, by its number in `cuda.h`.
@@ -190,6 +191,12 @@ pub enum GpuError {
     Scale {
         /// The scale given.
         scale: f32,
+    },
+    /// The soft-cap is outside the range that the kernels compute, which is about 1.2e-38 to 1,024:
+    /// use none for a larger one, which changes hardly any score.
+    SoftCap {
+        /// The soft-cap given.
+        soft_cap: f32,
     },
     /// A kernel faulted, or the device was lost. The context is unusable and its memory gone: open
     /// the device again, in most cases after a restart of the process.
@@ -421,6 +428,13 @@ impl fmt::Display for GpuError {
             }
             Self::Borrowed => f.write_str("the storage is the engine's memory; read and write it there"),
             Self::Scale { scale } => write!(f, "the softmax scale {scale} is not above zero"),
+            Self::SoftCap { soft_cap } => {
+                let (least, most) = (SOFT_CAPS.start(), SOFT_CAPS.end());
+                write!(
+                    f,
+                    "the soft-cap {soft_cap} is not one from {least:e} to {most}, which the kernels compute; use none"
+                )
+            }
             Self::Lost { code } => write!(f, "the GPU context is lost ({code}); open the device again"),
             Self::NotCaptured { code } => {
                 write!(f, "this cannot be captured into a graph ({code}); do it before or after")

@@ -7,6 +7,7 @@ use super::error::GpuError;
 use super::kernel::{Kernel, Variant, WIDE_HEADS};
 use super::launch::TileRows;
 use super::plan::{Merges, PlanParams};
+use super::scoring::SOFT_CAPS;
 use super::upload::{ArraySpan, Arrays, Upload};
 use radixkv_attention::{Batch, Half, Layout, ShapeError};
 
@@ -63,6 +64,9 @@ impl Sizes {
         }
         if batch.scale <= 0.0 {
             return Err(GpuError::Scale { scale: batch.scale });
+        }
+        if let Some(soft_cap) = batch.scoring.soft_cap.filter(|soft_cap| !SOFT_CAPS.contains(soft_cap)) {
+            return Err(GpuError::SoftCap { soft_cap });
         }
         let scale_log2 = batch.scale * std::f32::consts::LOG2_E;
         let (layout, scale, wgmma) = (*layout, batch.scale, false);

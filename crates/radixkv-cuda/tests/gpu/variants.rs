@@ -4,7 +4,7 @@
 use fastrand::Rng;
 use radixkv_attention::plan::{Rule, share};
 use radixkv_attention::{Backend, Batch, Dtype, Half, Layout, Order, Scoring, ShapeError};
-use radixkv_cuda::{Attention, GpuError, HostPool, Swap};
+use radixkv_cuda::{Attention, Capacity, GpuError, HostPool, Swap};
 
 use super::attention::{EAGER, Outputs, Subject};
 use super::bed::{Bed, LAYOUT, Scores, Sequence, Shape, block_bytes};
@@ -270,4 +270,52 @@ fn scales_and_scorings_that_do_not_fit_are_refused() {
     let prepare = |scoring| attention.prepare(&bed.layout, &Batch { scoring, ..bed.batch() }).map(drop);
     assert_eq!(prepare(Scoring { trees: &[1, 1], ..Scoring::default() }), shape(ShapeError::Tree { row: 1 }));
     assert_eq!(prepare(Scoring { trees: &[1, 3], ..Scoring::default() }), Ok(()));
+}
+
+/// The kernels subtract two numbers as large as the soft-cap, so a large one would leave nothing of
+/// a score.
+// Holds: GP2.
+#[test]
+fn soft_caps_are_computed_as_defined_or_refused() {
+    let Some(driver) = driver() else { return };
+    let device = driver.open();
+    let capped = |dtype, soft_cap| {
+        let shape = Shape { dtype, ..Shape::SMALL };
+        let bed = Bed::new(9, shape, &[Sequence::one(300), Sequence { shared: 288, ..Sequence::one(290) }], true);
+        Bed { scoring: Scores { soft_cap: Some(soft_cap), ..Scores::default() }, ..bed }
+    };
+    for (dtype, soft_cap) in [Dtype::Bf16, Dtype::F16]
+        .into_iter()
+        .flat_map(|dtype| [f32::MIN_POSITIVE, 1e-3, 1.0, 300.0, 1024.0].map(|soft_cap| (dtype, soft_cap)))
+    {
+        let bed = capped(dtype, soft_cap);
+        let subject = Subject::of(&device, &bed);
+        let sharing = share(bed.batch().tables, &bed.contexts, 16, Rule { grain_tokens: 16, ..EAGER });
+        for (how, Outputs { rows, lse }) in [
+            ("decode", subject.decode(&bed)),
+            ("extend", subject.extend(&bed)),
+            ("cascade", subject.cascade(&bed, &sharing)),
+        ] {
+            bed.check(&format!("{how}, {dtype}, soft-cap {soft_cap}"), &rows, Some(&lse));
+        }
+    }
+    for soft_cap in [1e-45, 1025.0, 1e6, f32::MAX] {
+        let bed = capped(Dtype::Bf16, soft_cap);
+        let (attention, batch) = (Attention::new(&device), bed.batch());
+        let sharing = share(batch.tables, &bed.contexts, 16, Rule { grain_tokens: 16, ..EAGER });
+        let capacity = Capacity { sequences: 2, blocks: 99, items: 99 };
+        for refused in [
+            attention.prepare(&bed.layout, &batch).map(drop),
+            attention.prepare_cascade(&bed.layout, &batch, &sharing).map(drop),
+            attention.reserve(&bed.layout, &batch, capacity).map(drop),
+        ] {
+            assert_eq!(
+                refused.map_err(|error| error.to_string()),
+                Err(format!(
+                    "the soft-cap {soft_cap} is not one from {:e} to 1024, which the kernels compute; use none",
+                    f32::MIN_POSITIVE,
+                ))
+            );
+        }
+    }
 }
