@@ -271,6 +271,17 @@ def test_what_a_client_may_send_does_not_end_the_scheduler():
     cache.sanity_check()
 
 
+def test_a_checkpoint_of_less_than_was_cached_is_refused_as_by_sglang():
+    """SGLang frees what lies beyond the checkpoint, which the cache has already."""
+    for cache in (world.ours(page_size=2), world.theirs(page_size=2)):
+        request = world.Request(0, range(8), 4)
+        cache.req_to_token_pool.req_to_token[0, :8] = cache.token_to_kv_pool_allocator.alloc(8)
+        cache.checkpoint(request, up_to=8)
+        with pytest.raises(AssertionError):
+            cache.checkpoint(request, up_to=4)
+        assert request.kv.cache_protected_len == 8 and cache.protected_size() == 8
+
+
 def test_freed_slots_stay_what_they_were_when_pages_are_used_again():
     cache = world.ours(page_size=1)
     kept, allocator = [], cache.token_to_kv_pool_allocator

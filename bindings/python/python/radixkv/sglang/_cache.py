@@ -363,6 +363,9 @@ class RadixKVCache(BasePrefixCache):
             self._prefer_prompt(req, length, priority)
         node = result.last_device_node
         indices = self.path_device_indices(node)
+        if kv.cache_protected_len > len(indices) + self.page_size - 1:
+            # The request would free slots that the cache has.
+            raise AssertionError(f"{req.rid}: {kv.cache_protected_len} tokens are cached, {len(indices)} were given")
         self.req_to_token_pool.write(
             (kv.req_pool_idx, slice(kv.cache_protected_len, len(indices))), indices[kv.cache_protected_len :]
         )
