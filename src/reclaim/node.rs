@@ -221,19 +221,6 @@ impl<T> PartialEq for Link<T> {
 
 impl<T> Eq for Link<T> {}
 
-/// Orders links by address, for tables. No result may depend on it.
-impl<T> PartialOrd for Link<T> {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl<T> Ord for Link<T> {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        self.0.cmp(&other.0)
-    }
-}
-
 impl<T> std::hash::Hash for Link<T> {
     fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
         self.0.hash(state);

@@ -17,7 +17,7 @@
 //! the number of shown tokens. Hidden blocks are no longer reported to subscribers or offered to a
 //! tier, their retentions end, and inserts and retentions from a lease on them are refused.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 use smallvec::SmallVec;
@@ -32,10 +32,12 @@ use crate::tree::{Point, Run};
 /// Runs with a hidden part, or hidden completely.
 #[derive(Debug, Default)]
 pub(in crate::cache) struct Hidden {
-    runs: BTreeSet<Link<Run>>,
-    /// The severed runs, by parent point.
-    severed: BTreeMap<Link<Point>, BTreeSet<Link<Run>>>,
+    /// By [`ALL`] and address; severed runs also by the addresses of parent point and run.
+    runs: BTreeMap<(u64, u64), Link<Run>>,
 }
+
+/// Begins the key of every run, while no address is zero.
+const ALL: u64 = 0;
 
 impl Hidden {
     /// Whether nothing is hidden: nearly always true.
@@ -45,40 +47,33 @@ impl Hidden {
     }
 
     pub(in crate::cache) fn severed(&self) -> impl Iterator<Item = Link<Run>> {
-        self.severed.values().flatten().copied()
+        self.runs.range((ALL + 1, 0)..).map(|(_, run)| *run)
     }
 
     /// The severed runs whose parent is `point`.
     pub(in crate::cache) fn severed_from(&self, point: Ref<'_, Point>) -> impl Iterator<Item = Link<Run>> {
-        self.severed.get(&point.link()).into_iter().flatten().copied()
+        let point = point.link().address();
+        self.runs.range((point, 0)..=(point, u64::MAX)).map(|(_, run)| *run)
     }
 
     /// Whether a part of `run` is hidden.
     pub(in crate::cache) fn contains(&self, run: Ref<'_, Run>) -> bool {
-        self.runs.contains(&run.link())
+        self.runs.contains_key(&(ALL, run.link().address()))
     }
 
     /// The number of runs with a hidden part, for `validate`.
     pub(in crate::cache) fn len(&self) -> usize {
-        self.runs.len()
+        self.runs.range(..(ALL + 1, 0)).count()
     }
 
-    /// Lists `run`, so that tests can contradict the tree.
-    #[cfg(test)]
     pub(in crate::cache) fn list(&mut self, run: Link<Run>) {
-        self.runs.insert(run);
+        self.runs.insert((ALL, run.address()), run);
     }
 
     /// Forgets a run whose hidden part is gone.
     fn forget(&mut self, run: Ref<'_, Run>) {
-        self.runs.remove(&run.link());
-        let Some(parent) = run.parent().map(Ref::link) else { return };
-        if let Some(of_parent) = self.severed.get_mut(&parent) {
-            of_parent.remove(&run.link());
-            if of_parent.is_empty() {
-                self.severed.remove(&parent);
-            }
-        }
+        let parent = run.parent().map(|parent| parent.link().address());
+        [Some(ALL), parent].into_iter().flatten().for_each(|of| _ = self.runs.remove(&(of, run.link().address())));
     }
 }
 
@@ -180,7 +175,7 @@ impl Evictor<'_> {
         if depth == 0 {
             self.sever(run, resources);
         } else {
-            self.common.listeners.hidden.runs.insert(run.link());
+            self.common.listeners.hidden.list(run.link());
             run.show(depth, resources.guard);
         }
         if self.common.retained.next().is_some() {
@@ -202,8 +197,9 @@ impl Evictor<'_> {
         let Some(parent) = run.parent() else { return };
         parent.as_ref().children.remove(run, resources.guard);
         run.show(0, resources.guard);
-        self.common.listeners.hidden.runs.insert(run.link());
-        self.common.listeners.hidden.severed.entry(parent.link()).or_default().insert(run.link());
+        let hidden = &mut self.common.listeners.hidden;
+        hidden.list(run.link());
+        hidden.runs.insert((parent.link().address(), run.link().address()), run.link());
     }
 
     /// Severs a run that was attached to a hidden point; called before subscribers are told of the
