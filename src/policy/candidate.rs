@@ -29,6 +29,11 @@ impl QuotaGroup {
         let number = u32::try_from(index + 1).ok().and_then(NonZeroU32::new);
         Self(number.expect("there are fewer namespaces than ids"))
     }
+
+    /// The group as a number, at least one.
+    pub(super) fn number(self) -> u64 {
+        self.0.get().into()
+    }
 }
 
 /// The attributes of a candidate that do not change while it is filed.

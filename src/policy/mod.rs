@@ -20,6 +20,7 @@ use std::fmt;
 use std::str::FromStr;
 
 pub(crate) use candidate::{CandidateEntry, CandidateId, CandidateStats, QuotaGroup};
+pub(crate) use order::CandidateTable;
 pub(crate) use ranked::Policy;
 use ranked::RankBy;
 pub(crate) use stack::Stack;

@@ -2,8 +2,8 @@
 //!
 //! Most candidates are filed in order: under the policy `lru`, each one after all others. These are
 //! in a [`Chain`], where filing, removing and finding the first take constant time. A candidate
-//! whose rank is between the ranks of others is filed in an ordered map. The first candidate is the
-//! first of either.
+//! whose rank is between the ranks of others, or which is demoted, is filed in an ordered map. The
+//! first candidate is the first of either.
 
 use std::collections::BTreeMap;
 
@@ -14,12 +14,23 @@ use super::table::Table;
 /// A key, and the candidate's serial number, which is unique and breaks ties.
 pub(super) type CandidateRank = ((u64, u64), u64);
 
+/// Candidates by a number and a rank. All ordered tables of candidates have this type, because each
+/// type of key and value has its own copy of the B-tree's code.
+pub(crate) type CandidateTable = BTreeMap<(u64, CandidateRank), CandidateId>;
+
 /// The key under which a candidate is filed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct RankKey {
     pub(super) rank: CandidateRank,
     pub(super) demoted: bool,
     pub(super) group: Option<QuotaGroup>,
+}
+
+impl RankKey {
+    /// Its place in the order of all candidates, demoted ones first.
+    pub(super) fn place(&self) -> (u64, CandidateRank) {
+        (u64::from(!self.demoted), self.rank)
+    }
 }
 
 /// The entry of a filed candidate.
@@ -40,8 +51,8 @@ enum Place {
 pub(super) struct Order {
     filed: Table<Filed>,
     chain: Chain,
-    between: BTreeMap<CandidateRank, CandidateId>,
-    demoted: BTreeMap<CandidateRank, CandidateId>,
+    /// The candidates that are not in the chain, by their place.
+    mapped: CandidateTable,
 }
 
 impl Order {
@@ -84,25 +95,16 @@ impl Order {
 
     /// Files a candidate that is not filed.
     fn insert(&mut self, candidate: CandidateId, key: RankKey) {
-        let place = if key.demoted {
-            self.demoted.insert(key.rank, candidate);
-            Place::Mapped
-        } else {
-            self.place(candidate, key.rank)
-        };
-        self.filed.set(candidate.index(), Filed { key, place });
-    }
-
-    fn place(&mut self, candidate: CandidateId, rank: CandidateRank) -> Place {
-        let is_after = |end: Option<CandidateId>| end.is_none_or(|end| self.rank(end) < rank);
-        if is_after(self.chain.last()) {
+        let is_after = |end: Option<CandidateId>| end.is_none_or(|end| self.rank(end) < key.rank);
+        let place = if !key.demoted && is_after(self.chain.last()) {
             Place::Chained(self.chain.push(candidate))
-        } else if !is_after(self.chain.first()) {
+        } else if !key.demoted && !is_after(self.chain.first()) {
             Place::Chained(self.chain.push_first(candidate))
         } else {
-            self.between.insert(rank, candidate);
+            self.mapped.insert(key.place(), candidate);
             Place::Mapped
-        }
+        };
+        self.filed.set(candidate.index(), Filed { key, place });
     }
 
     fn rank(&self, candidate: CandidateId) -> CandidateRank {
@@ -124,19 +126,15 @@ impl Order {
         let Some(Filed { key, place }) = self.filed.get(candidate.index()) else { return };
         match *place {
             Place::Chained(chunk) => self.unchain(candidate, chunk),
-            Place::Mapped if key.demoted => _ = self.demoted.remove(&key.rank),
-            Place::Mapped => _ = self.between.remove(&key.rank),
+            Place::Mapped => _ = self.mapped.remove(&key.place()),
         }
         self.filed.take(candidate.index());
     }
 
     pub(super) fn first(&self) -> Option<CandidateId> {
-        if let Some((_, demoted)) = self.demoted.first_key_value() {
-            return Some(*demoted);
-        }
         let chained = self.chain.first();
-        match self.between.first_key_value() {
-            Some((rank, between)) if chained.is_none_or(|chained| *rank < self.rank(chained)) => Some(*between),
+        match self.mapped.first_key_value() {
+            Some((place, mapped)) if chained.is_none_or(|chained| *place < (1, self.rank(chained))) => Some(*mapped),
             _ => chained,
         }
     }
@@ -144,32 +142,29 @@ impl Order {
     /// All candidates, in order.
     pub(super) fn iter(&self) -> impl Iterator<Item = CandidateId> {
         let mut chained = self.chain.iter().peekable();
-        let mut between = self.between.iter().peekable();
-        let others = std::iter::from_fn(move || match (chained.peek(), between.peek()) {
-            (Some(one), Some((rank, _))) if self.rank(*one) > **rank => between.next().map(|(_, candidate)| *candidate),
-            (Some(_), _) => chained.next(),
-            (None, _) => between.next().map(|(_, candidate)| *candidate),
-        });
-        self.demoted.values().copied().chain(others)
+        let mut mapped = self.mapped.iter().peekable();
+        std::iter::from_fn(move || match (chained.peek(), mapped.peek()) {
+            (Some(one), Some((place, _))) if (1, self.rank(*one)) < **place => chained.next(),
+            (Some(_), None) => chained.next(),
+            (_, _) => mapped.next().map(|(_, candidate)| *candidate),
+        })
     }
 
-    /// The candidate that is `places` (at least one) behind this one, in the same chain or map.
+    /// The candidate that is `places` (at least one) behind this one, in the chain or in the map.
     #[inline]
     pub(super) fn behind(&self, candidate: CandidateId, places: usize) -> Option<CandidateId> {
         if self.chain.first() == Some(candidate) {
             return self.chain.behind_first(places);
         }
         let Filed { key, place } = self.filed.get(candidate.index())?;
-        let map = match place {
-            Place::Chained(chunk) => return self.chain.behind(candidate, *chunk, places),
-            Place::Mapped if key.demoted => &self.demoted,
-            Place::Mapped => &self.between,
-        };
-        // Starting from the first entry needs no search.
-        if map.first_key_value().is_some_and(|(_, first)| *first == candidate) {
-            return map.values().nth(places).copied();
+        if let Place::Chained(chunk) = place {
+            return self.chain.behind(candidate, *chunk, places);
         }
-        map.range(key.rank..).nth(places).map(|(_, candidate)| *candidate)
+        // Starting from the first entry needs no search.
+        if self.mapped.first_key_value().is_some_and(|(_, first)| *first == candidate) {
+            return self.mapped.values().nth(places).copied();
+        }
+        self.mapped.range(key.place()..).nth(places).map(|(_, candidate)| *candidate)
     }
 
     pub(super) fn prefetch(&self, candidate: CandidateId) {
@@ -191,14 +186,14 @@ impl Order {
     }
 
     pub(super) fn len(&self) -> usize {
-        self.chain.len() + self.between.len() + self.demoted.len()
+        self.chain.len() + self.mapped.len()
     }
 
     /// Frees the data of up to `candidates` candidates, in any order; returns whether all is freed.
     pub(super) fn discard(&mut self, candidates: usize) -> bool {
         self.chain.forget();
         for _ in 0..candidates {
-            if self.between.pop_first().or_else(|| self.demoted.pop_first()).is_none() {
+            if self.mapped.pop_first().is_none() {
                 break;
             }
         }
@@ -215,19 +210,14 @@ impl Order {
 
     /// Whether the structure's own invariants hold.
     pub(super) fn is_sound(&self) -> bool {
-        let key = |candidate: &CandidateId| self.key(*candidate);
-        let ranks: Vec<_> =
-            self.iter().filter_map(|candidate| key(&candidate).map(|key| (!key.demoted, key.rank))).collect();
-        let stands = |map: &BTreeMap<CandidateRank, CandidateId>, demoted| {
-            map.iter().all(|(rank, at)| key(at).is_some_and(|key| (key.rank, key.demoted) == (*rank, demoted)))
-        };
-        ranks.is_sorted_by(|a, b| a < b)
-            && ranks.len() == self.len()
+        let place = |candidate: CandidateId| self.key(candidate).map(RankKey::place);
+        let places: Vec<_> = self.iter().filter_map(place).collect();
+        places.is_sorted_by(|a, b| a < b)
+            && places.len() == self.len()
             && self.filed.iter().count() == self.len()
             && self.chain.is_sound()
             && self.chain.iter().all(|one| self.is_chained(one))
-            && stands(&self.between, false)
-            && stands(&self.demoted, true)
+            && self.mapped.iter().all(|(at, candidate)| place(*candidate) == Some(*at))
     }
 }
 

@@ -6,19 +6,18 @@
 //! orders equal keys, so replicas with the same log make the same evictions. Candidates of a group
 //! are also in a map by group and key.
 
-use std::collections::BTreeMap;
 use std::fmt;
 
 use super::candidate::{CandidateEntry, CandidateId, CandidateStats, QuotaGroup};
-use super::order::{CandidateRank, Order, RankKey};
+use super::order::{CandidateRank, CandidateTable, Order, RankKey};
 
 /// Computes a key from the stats; the number is the threshold of `slru`.
 pub(crate) type RankBy = fn(CandidateStats, u32) -> (u64, u64);
 
 impl RankKey {
     /// Its key in `grouped`, demoted ones first in a group.
-    fn in_group(&self) -> Option<(QuotaGroup, bool, CandidateRank)> {
-        self.group.map(|group| (group, !self.demoted, self.rank))
+    fn in_group(&self) -> Option<(u64, CandidateRank)> {
+        self.group.map(|group| (group.number() << 1 | u64::from(!self.demoted), self.rank))
     }
 }
 
@@ -33,7 +32,7 @@ pub(crate) struct Policy {
     uses: u32,
     order: Order,
     /// The candidates that have a group, by group and then in the same order.
-    grouped: BTreeMap<(QuotaGroup, bool, CandidateRank), CandidateId>,
+    grouped: CandidateTable,
 }
 
 impl fmt::Debug for Policy {
@@ -44,7 +43,7 @@ impl fmt::Debug for Policy {
 
 impl Policy {
     pub(crate) fn by(rank_by: RankBy, uses: u32) -> Self {
-        Self { rank_by, uses, order: Order::default(), grouped: BTreeMap::new() }
+        Self { rank_by, uses, order: Order::default(), grouped: CandidateTable::new() }
     }
 
     fn key(&self, stats: CandidateStats, entry: CandidateEntry) -> RankKey {
@@ -123,8 +122,8 @@ impl Policy {
 
     /// The first candidate of a group; it stays filed.
     pub(crate) fn choose_of(&self, group: QuotaGroup) -> Option<CandidateId> {
-        let mut from = self.grouped.range((group, false, CandidateRank::default())..);
-        from.next().filter(|((of, ..), _)| *of == group).map(|(_, candidate)| *candidate)
+        let mut from = self.grouped.range((group.number() << 1, CandidateRank::default())..);
+        from.next().filter(|((of, _), _)| of >> 1 == group.number()).map(|(_, candidate)| *candidate)
     }
 
     /// Number of filed candidates.
@@ -163,7 +162,7 @@ impl Policy {
     /// Files `candidate` under a group that its key does not name. For tests of `validate`.
     #[cfg(test)]
     pub(crate) fn spoil(&mut self, candidate: CandidateId) {
-        self.grouped.insert((QuotaGroup::at(0), true, CandidateRank::default()), candidate);
+        self.grouped.insert((QuotaGroup::at(0).number() << 1 | 1, CandidateRank::default()), candidate);
     }
 
     /// Whether the structure's own invariants hold. For `validate`.

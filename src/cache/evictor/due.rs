@@ -4,14 +4,13 @@
 //! whose time has come. The times are from a separate clock, in nanoseconds, because the tick
 //! length of the counter that stamps last uses is unknown.
 
-use std::collections::BTreeSet;
-
-use crate::policy::{CandidateId, Table};
+use crate::policy::{CandidateId, CandidateTable, Table};
 
 /// Slots by the time at which their candidates must be filed again; a slot has at most one time.
 #[derive(Debug, Default)]
 pub(in crate::cache) struct Due {
-    order: BTreeSet<(u64, CandidateId)>,
+    /// By time and slot.
+    order: CandidateTable,
     /// The time of each slot.
     times: Table<u64>,
 }
@@ -31,12 +30,12 @@ impl Due {
             return;
         }
         if let Some(before) = before {
-            self.order.remove(&(before, slot));
+            self.order.remove(&key(before, slot));
         }
         match time {
             Some(time) => {
                 self.times.set(slot.index(), time);
-                self.order.insert((time, slot));
+                self.order.insert(key(time, slot), slot);
             }
             None => _ = self.times.take(slot.index()),
         }
@@ -48,7 +47,7 @@ impl Due {
 
     /// The slot with the earliest time, if that is not after `now`.
     pub(super) fn first(&self, now: u64) -> Option<CandidateId> {
-        self.order.first().filter(|(time, _)| *time <= now).map(|(_, slot)| *slot)
+        self.order.first_key_value().filter(|((time, _), _)| *time <= now).map(|(_, slot)| *slot)
     }
 
     /// The times by slot, for tests to overwrite.
@@ -59,8 +58,12 @@ impl Due {
 
     /// The number of slots that have a time, for `validate`; `None` if the fields disagree.
     pub(in crate::cache) fn count(&self) -> Option<usize> {
-        let sound = self.order.iter().all(|&(time, slot)| self.at(slot) == Some(time));
+        let sound = self.order.iter().all(|((time, _), slot)| self.at(*slot) == Some(*time));
         let count = self.times.iter().count();
         (sound && count == self.order.len()).then_some(count)
     }
+}
+
+fn key(time: u64, slot: CandidateId) -> (u64, ((u64, u64), u64)) {
+    (time, ((slot.index() as u64, 0), 0))
 }
