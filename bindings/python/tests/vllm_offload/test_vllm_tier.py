@@ -133,7 +133,39 @@ def test_tiers_are_asked_once_a_step_and_answer_later(replicas, tmp_path):
         list(tier.get_finished_jobs())
     assert {tier.lookup(key, context()) for key in keys} == {LookupResult.MISS}
     tier.on_request_finished(context())
-    assert not tier._lookups._answers and not tier._lookups._keys_of
+    assert not tier._lookups._pending and not tier._lookups._answers_of
+
+
+def answers(tier, keys, name):
+    """What a request is told in the end."""
+    deadline = time.monotonic() + 60
+    while any(tier.lookup(key, context(name)) is LookupResult.RETRY for key in keys):
+        assert time.monotonic() < deadline
+        list(tier.get_finished_jobs())
+        tier.on_schedule_end(ScheduleEndContext((), ()))
+    return [tier.lookup(key, context(name)) for key in keys]
+
+
+def test_a_later_request_asks_the_tiers_again(replicas, tmp_path):
+    files = {"type": "files", "folder": str(tmp_path / "files"), "bytes": SIZE, "direct_io": False}
+    tier = replicas(tier={"region": None, "region_bytes": SIZE, "tiers": [files]}).tier
+    keys = vllm_engine.keys_of(PROMPT[: 2 * vllm_engine.TOKENS])
+    tier.on_new_request(context("first"))
+    assert answers(tier, keys, "first") == [LookupResult.MISS] * 2
+    # The first request stores them, and goes on; the region evicts them.
+    tier.submit_store(job(0, keys, [0, 1], name="first"))
+    finished(tier)
+    tier._store.clear()
+    tier.on_new_request(context("second"))
+    assert answers(tier, keys, "second") == [LookupResult.HIT] * 2
+    assert answers(tier, keys, "first") == [LookupResult.MISS] * 2
+    # No request needs this answer any more when the step ends: the tiers are not asked.
+    tier.on_new_request(context("third"))
+    assert tier.lookup(keys[0], context("third")) is LookupResult.RETRY
+    for name in ("first", "second", "third"):
+        tier.on_request_finished(context(name))
+    tier.on_schedule_end(ScheduleEndContext((), ()))
+    assert not tier._lookups._pending and not tier._lookups._asked and not tier._lookups._answers_of
 
 
 def test_a_step_with_more_keys_than_may_be_in_flight_gets_answers(replicas, tmp_path):
@@ -147,15 +179,9 @@ def test_a_step_with_more_keys_than_may_be_in_flight_gets_answers(replicas, tmp_
     # One more fits beside the store.
     tier.on_schedule_end(ScheduleEndContext((), ()))
     assert [len(asked) for asked in tier._lookups._asked.values()] == [1]
-    deadline = time.monotonic() + 60
-    while any(tier.lookup(key, context()) is LookupResult.RETRY for key in keys):
-        assert time.monotonic() < deadline
-        list(tier.get_finished_jobs())
-        tier.on_schedule_end(ScheduleEndContext((), ()))
-    answers = [tier.lookup(key, context()) for key in keys]
-    assert answers == [LookupResult.HIT] * 2 + [LookupResult.MISS] * 6
+    assert answers(tier, keys, "request") == [LookupResult.HIT] * 2 + [LookupResult.MISS] * 6
     tier.on_request_finished(context())
-    assert not tier._lookups._answers and not tier._lookups._unasked
+    assert not tier._lookups._pending and not tier._lookups._unasked
 
 
 def test_a_chunk_that_cannot_be_loaded_is_a_miss_until_the_request_ends(replicas, region):

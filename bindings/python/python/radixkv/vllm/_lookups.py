@@ -17,27 +17,28 @@ _DONE = radixkv.DigestStore.DONE
 
 
 class _Answer:
-    """The result for a key that is not in the region, and the requests that looked it up."""
+    """The result for a key that is not in the region, and how many requests need it."""
 
     __slots__ = ("requests", "result")
 
-    def __init__(self, result):
-        self.result, self.requests = result, set()
+    def __init__(self):
+        self.result, self.requests = LookupResult.RETRY, 0
 
 
 class Lookups:
     def __init__(self, store, has_tiers):
         self._store, self._has_tiers = store, has_tiers
-        self._answers = {}
-        # For each active request, the keys that have an answer.
-        self._keys_of = {}
+        # The answers that the tiers have not given yet, by their keys. A later request asks again.
+        self._pending = {}
+        # For each active request, its answers.
+        self._answers_of = {}
         # Keys that were found but could not be loaded, with the last request that tried; and the
         # keys of each of these requests.
         self._failed, self._failed_of = {}, {}
         self._unasked, self._asked = [], {}
 
     def begin(self, request):
-        self._keys_of.setdefault(request, set())
+        self._answers_of.setdefault(request, {})
 
     def find(self, key, request):
         """Whether the region or a tier has the block. Never waits, and does not count as a use."""
@@ -47,19 +48,25 @@ class Lookups:
             return LookupResult.HIT
         if not self._has_tiers:
             return LookupResult.MISS
-        answer = self._answers.get(key)
+        answers = self._answers_of.setdefault(request, {})
+        answer = answers.get(key)
         if answer is None:
-            answer = self._note(key, request, LookupResult.RETRY)
-            self._unasked.append(key)
-        else:
-            self._note(key, request, answer.result)
+            answer = self._pending.get(key)
+            if answer is None:
+                answer = self._pending[key] = _Answer()
+                self._unasked.append(key)
+            answers[key] = answer
+            answer.requests += 1
         return answer.result
 
     def ask_tiers(self):
         """Asks the tiers for the keys of this step: for as many as fit in flight, and for the rest
         after a later step."""
-        keys = [key for key in dict.fromkeys(self._unasked) if key in self._answers]
-        self._unasked = []
+        keys, self._unasked = self._unasked, []
+        for key in keys:
+            if not self._pending[key].requests:
+                del self._pending[key]
+        keys = [key for key in keys if key in self._pending]
         try:
             self._ask(keys)
         except radixkv.FullError as full:
@@ -77,25 +84,20 @@ class Lookups:
         if keys is None:
             return False
         for key, outcome in zip(keys, outcomes, strict=True):
-            answer = self._answers.get(key)
-            if answer is not None and answer.result is LookupResult.RETRY:
-                answer.result = LookupResult.HIT if outcome == _DONE else LookupResult.MISS
+            self._pending.pop(key).result = LookupResult.HIT if outcome == _DONE else LookupResult.MISS
         return True
 
     def load_failed(self, keys, request):
         """Treats these keys as misses until the request ends. Otherwise a block that cannot be
         loaded would be found again and again."""
-        if request in self._keys_of:
+        if request in self._answers_of:
             self._failed.update(dict.fromkeys(keys, request))
             self._failed_of.setdefault(request, []).append(keys)
 
     def forget(self, request):
         """Forgets the answers that only this request needs."""
-        for key in self._keys_of.pop(request, ()):
-            answer = self._answers[key]
-            answer.requests.discard(request)
-            if not answer.requests:
-                del self._answers[key]
+        for answer in self._answers_of.pop(request, {}).values():
+            answer.requests -= 1
         for key in itertools.chain(*self._failed_of.pop(request, ())):
             if self._failed.get(key) == request:
                 del self._failed[key]
@@ -104,11 +106,3 @@ class Lookups:
     def waiting(self):
         """Whether requests to tiers are pending."""
         return bool(self._asked)
-
-    def _note(self, key, request, result):
-        answer = self._answers.get(key)
-        if answer is None:
-            answer = self._answers[key] = _Answer(result)
-        answer.requests.add(request)
-        self._keys_of.setdefault(request, set()).add(key)
-        return answer
