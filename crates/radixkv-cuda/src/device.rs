@@ -6,9 +6,8 @@ use std::ffi::c_void;
 use std::fmt;
 
 use cudarc::driver::sys::{CUdevice_attribute, CUresult, CUstreamCaptureStatus};
-use cudarc::driver::{CudaContext, CudaStream, DriverError, result};
+use cudarc::driver::{CudaContext, CudaStream, DeviceRepr, DriverError, result};
 
-use super::buffer::Element;
 use super::capturing::{self, Capturing};
 use super::driver;
 use super::error::{Code, GpuError, OpenError};
@@ -289,7 +288,7 @@ impl Device {
     }
 
     /// Queues a copy of `elements` to the device's address `to`, through page-locked memory.
-    pub(super) fn stage<T: Element>(&self, elements: &[T], to: u64) -> Result<(), GpuError> {
+    pub(super) fn stage<T: DeviceRepr>(&self, elements: &[T], to: u64) -> Result<(), GpuError> {
         self.inner.staging.send(&self.inner.stream, elements, to)
     }
 

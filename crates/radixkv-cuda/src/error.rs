@@ -9,8 +9,7 @@ use cudarc::driver::DriverError;
 use cudarc::driver::sys::CUresult;
 
 use super::dlpack::TensorField;
-use super::kernel::Kernel;
-use super::scoring::SOFT_CAPS;
+use super::kernel::{Kernel, SOFT_CAPS};
 use radixkv_attention::{Dtype, ShapeError};
 
 /// A status of the driver, by its number in `cuda.h`.

@@ -1,9 +1,14 @@
 //! The kernels: their names, the source file of each, and the thread blocks of each.
 
 use std::fmt;
+use std::ops::RangeInclusive;
 
 use super::module::Module;
 use radixkv_attention::{Dtype, Layout};
+
+/// The soft-caps that the kernels compute: the error of a score is 2^-22 of the soft-cap, however
+/// small the score is, and two divided by the soft-cap is finite.
+pub(super) const SOFT_CAPS: RangeInclusive<f32> = f32::MIN_POSITIVE..=1024.0;
 
 /// An element type of keys and values and the sizes of their heads, for which the attention kernels
 /// are compiled.

@@ -7,11 +7,6 @@ use super::error::GpuError;
 use super::upload::{ArraySpan, Arrays, Upload};
 use radixkv_attention::Scoring;
 use std::f32::consts::LOG2_E;
-use std::ops::RangeInclusive;
-
-/// The soft-caps that the kernels compute: the error of a score is 2^-22 of the soft-cap, however
-/// small the score is, and two divided by the soft-cap is finite.
-pub(super) const SOFT_CAPS: RangeInclusive<f32> = f32::MIN_POSITIVE..=1024.0;
 
 /// The [`Scoring`] of a prepared batch.
 #[derive(Debug)]

@@ -4,10 +4,9 @@
 
 use std::sync::Arc;
 
-use cudarc::driver::{CudaEvent, CudaStream, sys};
+use cudarc::driver::{CudaEvent, CudaStream, DeviceRepr, sys};
 use parking_lot::Mutex;
 
-use super::buffer::Element;
 use super::driver::retry_once;
 use super::error::GpuError;
 use super::page_locked::PageLocked;
@@ -39,7 +38,12 @@ impl Staging {
     /// Queues a copy of `elements` to the device's address `to`. They are first copied to a chunk,
     /// so the caller may drop them immediately. The address stays allocated until the copy
     /// is done, because freeing it is queued on the same stream (G2).
-    pub(super) fn send<T: Element>(&self, stream: &Arc<CudaStream>, elements: &[T], to: u64) -> Result<(), GpuError> {
+    pub(super) fn send<T: DeviceRepr>(
+        &self,
+        stream: &Arc<CudaStream>,
+        elements: &[T],
+        to: u64,
+    ) -> Result<(), GpuError> {
         let bytes = size_of_val(elements);
         let mut chunks = self.chunks.lock();
         let chunk = free_chunk(&mut chunks, stream, bytes)?;

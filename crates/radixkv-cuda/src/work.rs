@@ -4,10 +4,9 @@ use super::abi::{DecodeArgs, LayerKv, MergeArgs, ScoringArgs, TileArgs};
 use super::buffer::{Buffer, RawView};
 use super::device::Device;
 use super::error::GpuError;
-use super::kernel::{Kernel, Variant, WIDE_HEADS};
+use super::kernel::{Kernel, SOFT_CAPS, Variant, WIDE_HEADS};
 use super::launch::TileRows;
 use super::plan::{Merges, PlanParams};
-use super::scoring::SOFT_CAPS;
 use super::upload::{ArraySpan, Arrays, Upload};
 use radixkv_attention::{Batch, Half, Layout, ShapeError};
 
