@@ -1,6 +1,8 @@
 //! The candidates for eviction, as the evictor files them.
 
+use std::collections::BTreeMap;
 use std::num::NonZeroU32;
+use std::time::Duration;
 
 /// Id of a candidate, shared by the evictor and its policy; dense, reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -35,6 +37,10 @@ impl QuotaGroup {
         self.0.get().into()
     }
 }
+
+/// Groups by a time and then by number, with a time; zero where there is none. All ordered tables of
+/// groups have this type, because each type of key and value has its own copy of the B-tree's code.
+pub(crate) type GroupTable = BTreeMap<(Duration, QuotaGroup), Duration>;
 
 /// The attributes of a candidate that do not change while it is filed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -19,7 +19,7 @@ mod table;
 use std::fmt;
 use std::str::FromStr;
 
-pub(crate) use candidate::{CandidateEntry, CandidateId, CandidateStats, QuotaGroup};
+pub(crate) use candidate::{CandidateEntry, CandidateId, CandidateStats, GroupTable, QuotaGroup};
 pub(crate) use order::CandidateTable;
 pub(crate) use ranked::Policy;
 use ranked::RankBy;

@@ -10,7 +10,6 @@
 //! background thread wakes after an eighth of the shortest time in force, or when a logical clock
 //! is set.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::time::Duration;
 
@@ -18,7 +17,7 @@ use super::exchange::SLICE;
 use super::{Choice, Evictor, Resources};
 use crate::cache::clock::Present;
 use crate::cache::listening::events::EvictionReason;
-use crate::policy::{CandidateEntry, CandidateId, CandidateStats, Policy, PolicyKind, QuotaGroup};
+use crate::policy::{CandidateEntry, CandidateId, CandidateStats, GroupTable, Policy, PolicyKind, QuotaGroup};
 use crate::reclaim::{Link, Ref};
 use crate::tree::Point;
 
@@ -28,9 +27,9 @@ pub(in crate::cache) struct Aging {
     /// `None` until the first time to idle is set.
     order: Option<Box<Policy>>,
     /// The groups of namespaces that have a time to idle of their own.
-    timed: BTreeMap<QuotaGroup, Duration>,
+    timed: GroupTable,
     /// `timed`, the shortest time first.
-    times: BTreeSet<(Duration, QuotaGroup)>,
+    times: GroupTable,
     /// The pass that the evictor's steps share continues after this group.
     up_to: Option<QuotaGroup>,
 }
@@ -71,23 +70,23 @@ impl Aging {
 
     /// The next namespace after `group` that has a time of its own, and that time.
     fn after(&self, group: Option<QuotaGroup>) -> Option<(QuotaGroup, Duration)> {
-        let from = group.map_or(Bound::Unbounded, Bound::Excluded);
-        self.timed.range((from, Bound::Unbounded)).next().map(|(group, time)| (*group, *time))
+        let from = group.map_or(Bound::Unbounded, |group| Bound::Excluded((Duration::ZERO, group)));
+        self.timed.range((from, Bound::Unbounded)).next().map(|((_, group), time)| (*group, *time))
     }
 
     /// The shortest time to idle that a namespace has of its own.
     pub(in crate::cache) fn shortest(&self) -> Option<Duration> {
-        self.times.first().map(|(time, _)| *time)
+        self.times.first_key_value().map(|(_, time)| *time)
     }
 
     /// Sets the time to idle of the namespace that has this group; `None` removes it.
     pub(super) fn set_time(&mut self, group: QuotaGroup, time: Option<Duration>) {
         let before = match time {
-            Some(time) => self.timed.insert(group, time),
-            None => self.timed.remove(&group),
+            Some(time) => self.timed.insert((Duration::ZERO, group), time),
+            None => self.timed.remove(&(Duration::ZERO, group)),
         };
         before.into_iter().for_each(|before| _ = self.times.remove(&(before, group)));
-        self.times.extend(time.map(|time| (time, group)));
+        time.into_iter().for_each(|time| _ = self.times.insert((time, group), time));
     }
 
     /// The order, for tests to overwrite.

@@ -8,14 +8,14 @@
 //! it does; the note is removed when a choice finds no victim in the group. So notes never cost
 //! more work than filing and freeing.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::time::Duration;
 
 use crate::cache::evictor::exchange::SLICE;
 use crate::cache::evictor::{Choice, Evictor, Resources};
 use crate::cache::listening::events::EvictionReason;
 use crate::cache::namespaces::quota::Quota;
-use crate::policy::{CandidateId, QuotaGroup};
+use crate::policy::{CandidateId, GroupTable, QuotaGroup};
 use crate::reclaim::Ref;
 use crate::sync::Arc;
 use crate::tree::{NamespaceAccount, Run};
@@ -26,7 +26,7 @@ pub(in crate::cache) struct Quotas {
     /// The namespaces that have a group; each keeps it until it ends.
     pub(in crate::cache) limited: HashMap<QuotaGroup, Arc<NamespaceAccount>>,
     /// The noted groups: all that are over their limit and have a candidate, and some others.
-    over: BTreeSet<QuotaGroup>,
+    over: GroupTable,
     groups: usize,
     /// The number of namespaces with a limit on cached blocks.
     limits: usize,
@@ -75,11 +75,11 @@ impl Quotas {
 
     /// The noted groups in reverse order, each with its excess.
     fn owed(&self) -> Vec<(QuotaGroup, usize)> {
-        self.over.iter().rev().map(|group| (*group, self.excess(*group))).collect()
+        self.over.keys().rev().map(|(_, group)| (*group, self.excess(*group))).collect()
     }
 
     pub(in crate::cache) fn is_noted(&self, group: QuotaGroup) -> bool {
-        self.over.contains(&group)
+        self.over.contains_key(&(Duration::ZERO, group))
     }
 
     /// Whether no namespace has a limit on cached blocks.
@@ -131,7 +131,7 @@ impl Evictor<'_> {
     /// Notes a group if it is over its limit.
     pub(in crate::cache) fn note_group(&mut self, group: Option<QuotaGroup>, account: &NamespaceAccount) {
         if let Some(group) = group.filter(|_| account.excess() > 0) {
-            self.common.listeners.quotas.over.insert(group);
+            self.common.listeners.quotas.over.insert((Duration::ZERO, group), Duration::ZERO);
         }
     }
 
@@ -252,7 +252,7 @@ impl Evictor<'_> {
 
     /// The next victim of a namespace that is over its limit.
     pub(in crate::cache) fn choose_over_quota(&mut self) -> Option<Choice> {
-        while let Some(group) = self.common.listeners.quotas.over.first().copied() {
+        while let Some((&(_, group), _)) = self.common.listeners.quotas.over.first_key_value() {
             let victim = self.choose_beyond(group);
             if victim.is_some() {
                 return victim;
@@ -266,7 +266,7 @@ impl Evictor<'_> {
         let excess = self.common.listeners.quotas.excess(group);
         let victim = self.choose_of(group).filter(|_| excess > 0);
         if victim.is_none() {
-            self.common.listeners.quotas.over.remove(&group);
+            self.common.listeners.quotas.over.remove(&(Duration::ZERO, group));
         }
         victim.map(|victim| Choice { victim, most: excess, reason: EvictionReason::Quota })
     }
