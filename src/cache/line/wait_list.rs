@@ -85,6 +85,18 @@ pub(in crate::cache) struct Place {
     lines: usize,
 }
 
+impl Place {
+    /// Its key in its lane.
+    fn in_lane(self) -> LineKey {
+        (0, self.lane, self.ticket)
+    }
+
+    /// Its key among the lines.
+    fn in_line(self) -> LineKey {
+        (self.lines, self.lane, self.ticket)
+    }
+}
+
 /// What a waiter may do at its next look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::cache) enum QueuePosition {
@@ -107,19 +119,24 @@ struct Entry {
     signal: Arc<Signal>,
 }
 
+/// The number of a namespace's lines (zero in a lane), the lane, and the ticket.
+type LineKey = (usize, Lane, u64);
+
+type Entries = BTreeMap<LineKey, Entry>;
+
 #[derive(Debug, Default)]
 struct Waiters {
-    growing: BTreeMap<u64, Entry>,
-    admissions: BTreeMap<u64, Entry>,
-    /// The waiters that are held back, by namespace and lane.
-    lines: BTreeMap<(usize, Lane), BTreeMap<u64, Entry>>,
+    growing: Entries,
+    admissions: Entries,
+    /// The waiters that are held back.
+    lines: Entries,
     tickets: u64,
     /// Number of growth requests that were served.
     grown: u64,
 }
 
 impl Waiters {
-    fn lane(&mut self, lane: Lane) -> &mut BTreeMap<u64, Entry> {
+    fn lane(&mut self, lane: Lane) -> &mut Entries {
         match lane {
             Lane::Growth => &mut self.growing,
             Lane::Admission => &mut self.admissions,
@@ -133,7 +150,7 @@ impl Waiters {
             let place = entry.place;
             let behind_growth = place.lane == Lane::Admission
                 && !self.is_overdue(entry)
-                && self.lines.contains_key(&(place.lines, Lane::Growth));
+                && self.first_of(place.lines, Lane::Growth).is_some();
             let before = self.first_of_line(place).is_some_and(|held_back| held_back.place.ticket < place.ticket);
             if !before && !behind_growth {
                 break;
@@ -166,19 +183,14 @@ impl Waiters {
     }
 
     fn hold_back(&mut self, place: Place) {
-        if let Some(entry) = self.lane(place.lane).remove(&place.ticket) {
-            self.lines.entry((place.lines, place.lane)).or_default().insert(place.ticket, entry);
+        if let Some(entry) = self.lane(place.lane).remove(&place.in_lane()) {
+            self.lines.insert(place.in_line(), entry);
         }
     }
 
     /// Takes a waiter out of its line, if it is in one.
     fn take_from_line(&mut self, place: Place) -> Option<Entry> {
-        let line = self.lines.get_mut(&(place.lines, place.lane))?;
-        let entry = line.remove(&place.ticket);
-        if line.is_empty() {
-            self.lines.remove(&(place.lines, place.lane));
-        }
-        entry
+        self.lines.remove(&place.in_line())
     }
 
     fn first_signal(&mut self) -> Option<Arc<Signal>> {
@@ -187,13 +199,21 @@ impl Waiters {
 
     /// The first waiter in the line of this place.
     fn first_of_line(&self, place: Place) -> Option<&Entry> {
-        self.lines.get(&(place.lines, place.lane))?.values().next()
+        self.first_of(place.lines, place.lane)
+    }
+
+    fn first_of(&self, lines: usize, lane: Lane) -> Option<&Entry> {
+        let first = self.lines.range((lines, lane, 0)..).next();
+        first.filter(|((of, in_lane, _), _)| (*of, *in_lane) == (lines, lane)).map(|(_, entry)| entry)
     }
 
     /// The first waiter of each line: of one namespace, or of all.
     fn firsts_of_lines(&self, of: Option<usize>) -> impl Iterator<Item = &Entry> {
-        let lines = self.lines.iter().filter(move |((lines, _), _)| of.is_none_or(|of| of == *lines));
-        lines.filter_map(|(_, line)| line.values().next())
+        let first = self.lines.range((of.unwrap_or(0), Lane::Growth, 0)..).next();
+        // Tickets stay below the greatest number.
+        let next = |(key, _): &(&LineKey, &Entry)| self.lines.range((key.0, key.1, u64::MAX)..).next();
+        let firsts = std::iter::successors(first, next);
+        firsts.take_while(move |((lines, ..), _)| of.is_none_or(|of| of == *lines)).map(|(_, entry)| entry)
     }
 }
 
@@ -239,7 +259,7 @@ impl WaitList {
     /// other looks fail. A look from a line makes none fail, because it takes nothing.
     pub(in crate::cache) fn wake_another(&self, place: Place) {
         let mut waiters = self.waiters.lock();
-        if let Some(entry) = waiters.admissions.get_mut(&place.ticket) {
+        if let Some(entry) = waiters.admissions.get_mut(&place.in_lane()) {
             entry.in_vain = true;
         }
         let is_another = |entry: &&Entry| entry.place.ticket != place.ticket;
@@ -278,7 +298,7 @@ impl WaitList {
         waiters.tickets += 1;
         let patience = waiters.grown + PASSED;
         let entry = Entry { place, patience, in_vain: false, signal: Arc::clone(&signal) };
-        waiters.lane(lane).insert(place.ticket, entry);
+        waiters.lane(lane).insert(place.in_lane(), entry);
         // Relaxed: E15 to E18 publish it.
         self.waiting.fetch_add(WAITER, Relaxed);
         (place, signal)
@@ -310,7 +330,7 @@ impl WaitList {
     pub(in crate::cache) fn let_pass(&self, place: Place) {
         let mut waiters = self.waiters.lock();
         if let Some(entry) = waiters.take_from_line(place) {
-            waiters.lane(place.lane).insert(place.ticket, Entry { in_vain: false, ..entry });
+            waiters.lane(place.lane).insert(place.in_lane(), Entry { in_vain: false, ..entry });
         }
     }
 
@@ -323,7 +343,7 @@ impl WaitList {
 
     pub(in crate::cache) fn leave(&self, place: Place) {
         let mut waiters = self.waiters.lock();
-        let left = waiters.lane(place.lane).remove(&place.ticket).or_else(|| waiters.take_from_line(place));
+        let left = waiters.lane(place.lane).remove(&place.in_lane()).or_else(|| waiters.take_from_line(place));
         // Relaxed: if the count is too high, a wake-up is wasted.
         self.waiting.fetch_sub(WAITER, Relaxed);
         if place.lane == Lane::Admission {
