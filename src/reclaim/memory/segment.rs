@@ -1,7 +1,6 @@
 //! Segments: memory from the system, which the stock cuts into slabs for the depots.
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
-use std::collections::BTreeSet;
 use std::ops::Range;
 use std::ptr::NonNull;
 
@@ -117,15 +116,33 @@ impl Drop for Stock {
     }
 }
 
+/// Numbers of segments in order; few, because a segment is large.
+#[derive(Debug, Default)]
+struct Ordered(Vec<usize>);
+
+impl Ordered {
+    fn insert(&mut self, segment: usize) {
+        if let Err(at) = self.0.binary_search(&segment) {
+            self.0.insert(at, segment);
+        }
+    }
+
+    fn remove(&mut self, segment: usize) {
+        if let Ok(at) = self.0.binary_search(&segment) {
+            self.0.remove(at);
+        }
+    }
+}
+
 #[derive(Debug, Default)]
 struct Segments {
     /// `None` where a segment was returned to the system.
     list: Vec<Option<Segment>>,
     /// Segments with a free slab. The first of them gives the next slab, so that the last become
     /// empty.
-    open: BTreeSet<usize>,
+    open: Ordered,
     /// Segments with a warm slab.
-    with_warm: BTreeSet<usize>,
+    with_warm: Ordered,
     warm: usize,
     in_use: usize,
 }
@@ -203,7 +220,7 @@ impl Segments {
     }
 
     fn take(&mut self, bytes: &AtomicUsize) -> Option<(NonNull<u8>, Source)> {
-        let segment = match self.with_warm.first().or(self.open.first()) {
+        let segment = match self.with_warm.0.first().or(self.open.0.first()) {
             Some(&segment) => segment,
             None => self.open_another(bytes)?,
         };
@@ -215,10 +232,10 @@ impl Segments {
         from.warm &= !(1 << at);
         from.fresh = from.fresh.max(at + 1);
         if from.free == 0 {
-            self.open.remove(&segment);
+            self.open.remove(segment);
         }
         if from.warm == 0 {
-            self.with_warm.remove(&segment);
+            self.with_warm.remove(segment);
         }
         Some((from.slab(at), Source::Segment { segment, at }))
     }
@@ -253,18 +270,18 @@ impl Segments {
     /// with a warm slab. If it is empty and not the first, returns it for the caller to unmap; else
     /// returns one warm slab's memory to the system.
     fn cool(&mut self, keep: usize) -> Option<Segment> {
-        let last = *self.with_warm.last().filter(|_| self.is_warmer_than(keep))?;
+        let last = *self.with_warm.0.last().filter(|_| self.is_warmer_than(keep))?;
         let of = self.list[last].as_mut()?;
         if of.is_empty() && last != 0 {
             self.warm -= of.warm.count_ones() as usize;
-            self.open.remove(&last);
-            self.with_warm.remove(&last);
+            self.open.remove(last);
+            self.with_warm.remove(last);
             return self.list[last].take();
         }
         of.cool(of.warm.trailing_zeros());
         self.warm -= 1;
         if of.warm == 0 {
-            self.with_warm.remove(&last);
+            self.with_warm.remove(last);
         }
         None
     }
