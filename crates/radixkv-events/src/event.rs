@@ -27,8 +27,8 @@ pub struct Stored {
     pub parent: Option<BlockHash>,
     /// The tokens of these blocks: `block_size` for each. With `bigrams` there is one more, because
     /// a block holds `block_size` pairs of neighbours. Empty if the publisher does not send them,
-    /// as vLLM does for blocks that it copied to the host; then `parent` and `block_size` are
-    /// meaningless as well.
+    /// as vLLM does for blocks that it copied to the host; then `parent` and `block_size` (which
+    /// may be 0) are meaningless as well.
     pub tokens: Vec<Token>,
     /// Whether the blocks hold pairs of neighbouring tokens (EAGLE's draft models, in SGLang).
     pub bigrams: bool,

@@ -168,8 +168,10 @@ impl Fields {
         match name {
             "block_hashes" => self.hashes = Some(hashes(reader)?),
             "parent_block_hash" => self.parent = reader.optional(hash)?,
-            "token_ids" => self.tokens = Some(tokens(reader)?),
-            "block_size" => self.block_size = Some(reader.u32("block size")?),
+            "token_ids" => self.tokens = Some(reader.optional(tokens)?.unwrap_or_default()),
+            "block_size" => {
+                self.block_size = Some(reader.optional(|reader| reader.u32("block size"))?.unwrap_or_default());
+            }
             "medium" => self.medium = text(reader, "medium")?.as_deref().map(Medium::from),
             "lora_id" => self.scope.lora_id = reader.optional(|reader| reader.signed("adapter's number"))?,
             "lora_name" => self.read_lora_name(reader)?,
@@ -210,8 +212,9 @@ impl Fields {
         let (tokens, bigrams) = self.tokens.ok_or(DecodeError::Missing { field: "token_ids" })?;
         let block_size = self.block_size.ok_or(DecodeError::Missing { field: "block_size" })?;
         let pairs = tokens.len() - usize::from(bigrams && !tokens.is_empty());
-        let are_said = !tokens.is_empty();
-        if block_size == 0 || (are_said && Some(pairs) != hashes.len().checked_mul(block_size as usize)) {
+        let is_full = block_size > 0 && Some(pairs) == hashes.len().checked_mul(block_size as usize);
+        // Without tokens the size is a placeholder: vLLM's offloading connector sends 0.
+        if !tokens.is_empty() && !is_full {
             if !self.group.covers_prefixes() {
                 return Ok(None);
             }

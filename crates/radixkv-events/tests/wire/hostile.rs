@@ -6,7 +6,10 @@ use std::{
     cell::Cell,
 };
 
-use radixkv_events::wire::{self, DecodeError, Format};
+use radixkv_events::{
+    BlockHash, Event, Holdings, Medium, Stored,
+    wire::{self, DecodeError, Format},
+};
 
 use super::vectors::{bytes, own};
 
@@ -177,6 +180,32 @@ fn tokens_that_do_not_fill_the_blocks_are_refused() {
     let error = wire::decode(&bytes).unwrap_err();
     assert_eq!(error, DecodeError::Tokens { tokens: 3, blocks: 2, block_size: 2 });
     assert_eq!(error.to_string(), "3 tokens do not match 2 blocks of 2");
+}
+
+/// vLLM's offloading connector names the blocks that it copied to the host, with placeholders for
+/// their tokens and size. The other events of the batch count as well.
+// Holds: WE2.
+#[test]
+fn offloaded_blocks_have_placeholders() {
+    // Empty and zero as vLLM sends them, and nil.
+    for placeholders in [b"\x90\x00", b"\xc0\xc0"] {
+        let mut bytes = vec![0x93, 0, 0x92];
+        bytes.extend(b"\x97\xabBlockStored\x92\x07\x08\xc0");
+        bytes.extend(placeholders);
+        bytes.extend(b"\xc0\xa3CPU\x91\xb0AllBlocksCleared\xc0");
+        let batch = wire::decode(&bytes).unwrap().batch;
+        let [Event::Stored(stored), Event::Cleared] = &batch.events[..] else { panic!("{batch:?}") };
+        assert_eq!((stored.hashes.len(), stored.tokens.len(), stored.block_size), (2, 0, 0));
+        assert_eq!(stored.medium, Some(Medium::Cpu));
+
+        // The next event with tokens decides about the size of blocks.
+        let mut holdings = Holdings::default();
+        holdings.apply(&batch.events[0]).unwrap();
+        assert_eq!((holdings.len(), holdings.block_size()), (2, None));
+        let (hashes, tokens) = (vec![BlockHash::Unsigned(7)], vec![1, 2]);
+        holdings.apply(&Event::Stored(Stored { hashes, tokens, block_size: 2, ..Stored::default() })).unwrap();
+        assert_eq!((holdings.len(), holdings.unrooted(), holdings.block_size()), (2, 1, Some(2)));
+    }
 }
 
 /// Groups with a window leave blocks out in between: their events are skipped and counted, and the
