@@ -257,6 +257,9 @@ def test_what_a_client_may_send_does_not_end_the_scheduler():
         # SGLang takes an empty salt for none.
         assert found == (2 if space["salt"] is None else 0), space
         insert(cache, [1, 2], session_id="\udc80", **space)
+    insert(cache, [1, -1, -(1 << 63), 3])
+    insert(cache, [1, -1, 3])
+    assert [match(cache, [1, token, 3]).device_prefix_len for token in (-1, -2)] == [3, 1]
     for event in cache.take_events():
         if isinstance(event, BlockStored):
             assert [text and text.encode() for text in (event.cache_salt, event.session_id)]

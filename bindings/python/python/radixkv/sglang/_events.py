@@ -1,5 +1,8 @@
 """SGLang's KV events. They need the hashes of pages, which the cache itself does not store."""
 
+from array import array
+
+import numpy as np
 from sglang.srt.disaggregation.kv_events import BlockRemoved, StorageMedium, namespaced_block_hash
 from sglang.srt.mem_cache.radix_cache import RadixKey, TreeNode
 from sglang.srt.mem_cache.utils import hash_str_to_int64
@@ -15,7 +18,7 @@ class Hashes:
     def stored(self, key, before, old, pages, session_id=None):
         """Reports that the key's units from `before` on are cached in `pages`, after `old`."""
         names = _encodable(key.extra_key), _encodable(key.cache_salt)
-        key = RadixKey(key.token_ids, names[0], is_bigram=key.is_bigram, cache_salt=names[1])
+        key = RadixKey(_without_signs(key.token_ids), names[0], is_bigram=key.is_bigram, cache_salt=names[1])
         root = TreeNode()
         parent, node = root, TreeNode()
         if before:
@@ -37,6 +40,12 @@ class Hashes:
         """Reports that pages were removed."""
         gone = [self._of_page.pop(page)[2] for page in pages]
         self._recorder.enqueue(BlockRemoved(block_hashes=gone, medium=StorageMedium.GPU))
+
+
+def _without_signs(tokens):
+    """The tokens as numbers of 63 bits: SGLang hashes no negative ones."""
+    numbers = np.asarray(tokens, dtype=np.int64)
+    return array("q", (numbers & np.int64((1 << 63) - 1)).tobytes()) if (numbers < 0).any() else tokens
 
 
 def _encodable(text):
