@@ -9,7 +9,7 @@ use cudarc::driver::DriverError;
 use cudarc::driver::sys::CUresult;
 
 use super::dlpack::TensorField;
-use super::kernel::{Kernel, SOFT_CAPS};
+use super::kernel::{Kernel, MOST_CONTEXT, SOFT_CAPS};
 use radixkv_attention::{Dtype, ShapeError};
 
 /// A status of the driver, by its number in `cuda.h`.
@@ -145,6 +145,13 @@ pub enum GpuError {
         what: &'static str,
         /// What to use instead.
         instead: &'static str,
+    },
+    /// A sequence has 2^31 tokens or more, whose positions the kernels cannot compare.
+    Context {
+        /// The sequence.
+        sequence: usize,
+        /// Its tokens.
+        context: u32,
     },
     /// The batch was reserved for another scoring, which is recorded with its launches.
     OtherScoring,
@@ -408,6 +415,9 @@ impl fmt::Display for GpuError {
                 )
             }
             Self::Latent { what, instead } => write!(f, "no kernels for {what} over latent vectors; {instead}"),
+            Self::Context { sequence, context } => {
+                write!(f, "sequence {sequence} has {context} tokens, the kernels take {MOST_CONTEXT} at most")
+            }
             Self::OtherScoring => f.write_str(
                 "the batch was reserved for another window, soft-cap, sinks or slopes; reserve one with these",
             ),

@@ -10,6 +10,9 @@ use radixkv_attention::{Dtype, Layout};
 /// small the score is, and two divided by the soft-cap is finite.
 pub(super) const SOFT_CAPS: RangeInclusive<f32> = f32::MIN_POSITIVE..=1024.0;
 
+/// The most tokens of a sequence: the kernels subtract positions as 32-bit integers.
+pub(super) const MOST_CONTEXT: u32 = i32::MAX as u32;
+
 /// An element type of keys and values and the sizes of their heads, for which the attention kernels
 /// are compiled.
 ///

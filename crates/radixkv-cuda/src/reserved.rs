@@ -12,7 +12,7 @@ use super::plan::decode::{self, DecodePlan};
 use super::prepared::{Prepared, Step};
 use super::scoring::DeviceScoring;
 use super::upload::{ArraySpan, Arrays, Upload};
-use super::work::{Parts, Sizes};
+use super::work::{Parts, Sizes, check_contexts};
 use radixkv_attention::{Batch, Layout, MAX_LATENT_HEADS, ShapeError};
 
 impl Attention {
@@ -144,6 +144,7 @@ impl Prepared {
             return Err(GpuError::OtherScale { given: batch.scale, reserved: sizes.scale });
         }
         capacity.check(batch)?;
+        check_contexts(batch)?;
         let params = PlanParams { window: batch.scoring.window, ..sizes.decode_params(&self.device) };
         let mut plan = decode::plan_within(&params, batch.contexts, batch.tables.offsets, capacity.items);
         fill(&mut plan, capacity, sizes.head_groups());

@@ -4,7 +4,7 @@ use super::abi::{DecodeArgs, LayerKv, MergeArgs, ScoringArgs, TileArgs};
 use super::buffer::{Buffer, RawView};
 use super::device::Device;
 use super::error::GpuError;
-use super::kernel::{Kernel, SOFT_CAPS, Variant, WIDE_HEADS};
+use super::kernel::{Kernel, MOST_CONTEXT, SOFT_CAPS, Variant, WIDE_HEADS};
 use super::launch::TileRows;
 use super::plan::{Merges, PlanParams};
 use super::upload::{ArraySpan, Arrays, Upload};
@@ -67,6 +67,7 @@ impl Sizes {
         if let Some(soft_cap) = batch.scoring.soft_cap.filter(|soft_cap| !SOFT_CAPS.contains(soft_cap)) {
             return Err(GpuError::SoftCap { soft_cap });
         }
+        check_contexts(batch)?;
         let scale_log2 = batch.scale * std::f32::consts::LOG2_E;
         let (layout, scale, wgmma) = (*layout, batch.scale, false);
         Ok(Self { layout, variant, query_heads, rows, scale, scale_log2, wgmma })
@@ -131,6 +132,14 @@ impl Sizes {
             Some(lse) => super::kv::check_len("log-sum-exps", lse.len, self.rows * self.query_heads),
             None => Ok(()),
         }
+    }
+}
+
+/// Checks that the kernels can compare the positions of each sequence.
+pub(super) fn check_contexts(batch: &Batch<'_>) -> Result<(), GpuError> {
+    match batch.contexts.iter().position(|context| *context > MOST_CONTEXT) {
+        Some(sequence) => Err(GpuError::Context { sequence, context: batch.contexts[sequence] }),
+        None => Ok(()),
     }
 }
 

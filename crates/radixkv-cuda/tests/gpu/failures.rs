@@ -3,7 +3,7 @@
 use std::error::Error;
 
 use radixkv_attention::{Backend, Dtype, Layout, Output, Scoring, ShapeError};
-use radixkv_cuda::{Attention, Device, GpuError, HostPool, OpenError, Swap};
+use radixkv_cuda::{Attention, Capacity, Device, GpuError, HostPool, OpenError, Swap};
 
 use super::bed::{Bed, LAYOUT, Sequence, Shape};
 use super::driver::{driver, stand_in_driver};
@@ -244,4 +244,35 @@ fn lengths_whose_bytes_overflow_are_refused() {
     }
     assert_eq!(device.zeros::<u8>(usize::MAX).err(), refused(usize::MAX));
     assert_eq!(device.zeros::<u16>(1 << 62).err(), refused(1 << 63));
+}
+
+/// A table may name a block at many places, so few blocks are enough for positions that do not fit
+/// into 31 bits.
+#[test]
+fn positions_beyond_31_bits_are_refused() {
+    let Some(driver) = driver() else { return };
+    let attention = Attention::new(&driver.open());
+    let layout = Layout { blocks: 2, block_size: 1 << 12, kv_heads: 1, ..LAYOUT };
+    let table = [&[0; (1 << 19) - 1][..], &[1; 2]].concat();
+    let batch = |contexts| radixkv_attention::Batch {
+        query_heads: 4,
+        scale: 0.125,
+        scoring: Scoring::default(),
+        tables: radixkv_attention::Tables { blocks: &table, offsets: &[0, (1 << 19) + 1] },
+        contexts,
+        rows: &[0, 1],
+        save_kv: false,
+        slots: &[],
+    };
+    assert!(attention.prepare(&layout, &batch(&[i32::MAX as u32])).is_ok());
+    for contexts in [[1 << 31], [(1 << 31) + 4096]] {
+        let refused = attention.prepare(&layout, &batch(&contexts)).expect_err("a refusal");
+        assert_eq!(refused, GpuError::Context { sequence: 0, context: contexts[0] });
+    }
+    let (short, long) = (&[4096][..], &[1 << 31][..]);
+    let kept = |contexts, slots| radixkv_attention::Batch { save_kv: true, slots, ..batch(contexts) };
+    let capacity = Capacity { sequences: 1, blocks: 1 << 20, items: 9 };
+    let mut reserved = attention.reserve(&layout, &kept(short, &[4095]), capacity).expect("a batch");
+    let refused = Err(GpuError::Context { sequence: 0, context: 1 << 31 });
+    assert_eq!(reserved.update(&kept(long, &[8191])), refused);
 }
