@@ -265,8 +265,8 @@ fn positions_beyond_31_bits_are_refused() {
         slots: &[],
     };
     assert!(attention.prepare(&layout, &batch(&[i32::MAX as u32])).is_ok());
-    for contexts in [[1 << 31], [(1 << 31) + 4096]] {
-        let refused = attention.prepare(&layout, &batch(&contexts)).expect_err("a refusal");
+    for contexts in [&[1 << 31], &[(1 << 31) + 4096]] {
+        let refused = attention.prepare(&layout, &batch(contexts)).expect_err("a refusal");
         assert_eq!(refused, GpuError::Context { sequence: 0, context: contexts[0] });
     }
     let (short, long) = (&[4096][..], &[1 << 31][..]);
