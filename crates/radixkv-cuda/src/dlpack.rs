@@ -128,7 +128,7 @@ impl DlTensor {
         check(TensorField::TypeBits, self.dtype.bits.into(), bits.into())?;
         check(TensorField::TypeLanes, self.dtype.lanes.into(), 1)?;
         check(TensorField::Dimensions, sizes.len() as i64, shape.len() as i64)?;
-        let mut needed = 1;
+        let mut needed = 1_i64;
         for (axis, size) in shape.iter().enumerate().rev() {
             let (given, stride) = (sizes[axis], strides.map_or(needed, |strides| strides[axis]));
             check(TensorField::Size(axis), given, *size as i64)?;
@@ -141,9 +141,10 @@ impl DlTensor {
                 let address = (self.data as u64).wrapping_add(self.byte_offset);
                 let aligned =
                     if address.is_multiple_of(16) { Ok(address) } else { Err(GpuError::Unaligned { address }) };
-                return aligned.map(|address| (address, stride.max(needed) as usize));
+                let stride = if is_larger && *size > 1 { stride } else { needed };
+                return aligned.map(|address| (address, stride as usize));
             }
-            needed *= *size as i64;
+            needed = needed.saturating_mul(*size as i64);
         }
         check(TensorField::Dimensions, 0, 1).map(|()| (0, 0))
     }

@@ -2,10 +2,10 @@
 
 use std::ffi::c_void;
 
-use radixkv_attention::{Backend, Dtype, Output};
+use radixkv_attention::{Backend, Dtype, Layout, Output};
 use radixkv_cuda::{Attention, DlDataType, DlDevice, DlTensor, GpuError, Kv, TensorField, View, ViewMut};
 
-use super::bed::{Bed, NAN, Sequence, Shape};
+use super::bed::{Bed, LAYOUT, NAN, Sequence, Shape};
 use super::driver::driver;
 use super::engine::Engine;
 
@@ -52,6 +52,23 @@ fn what_does_not_fit_is_named_with_both_values() {
     // SAFETY: as above.
     let narrow = unsafe { View::<f32>::from_dlpack(&device, &good, Dtype::Bf16, &[3, 4, 64]) }.map(drop);
     assert_eq!(narrow, Err(GpuError::Tensor { field: TensorField::TypeBits, given: 16, needed: 32 }));
+}
+
+/// A dimension of one element has no next one, so its stride says nothing, whatever it is.
+#[test]
+fn the_stride_of_a_single_block_does_not_matter() {
+    let Some(driver) = driver() else { return };
+    let device = driver.open();
+    let layout = Layout { layers: 1, blocks: 1, ..LAYOUT };
+    let sizes = [1, 16, 2, 64];
+    for [of_keys, of_values] in [[2048, 2048], [7777, 2048], [4096, 1], [i64::MAX, -3]] {
+        let of = |stride: i64| [stride, 128, 64, 1];
+        let (key_strides, value_strides) = (of(of_keys), of(of_values));
+        let tensors = [&key_strides, &value_strides].map(|strides| tensor(0x1000, &sizes, Some(strides)));
+        // SAFETY: nothing is queued with the storage.
+        let kv = unsafe { Kv::from_dlpack(&device, layout, &tensors[..1], &tensors[1..]) };
+        assert!(kv.is_ok(), "strides {of_keys} and {of_values}: {:?}", kv.err());
+    }
 }
 
 /// A pool whose values lie between the keys of its blocks, and rows, all of them tensors of an
