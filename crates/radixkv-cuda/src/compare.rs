@@ -4,6 +4,7 @@ use super::abi::{CompareArgs, ComparePair, TokenRange};
 use super::buffer::Buffer;
 use super::device::Device;
 use super::error::GpuError;
+use super::kernel::Kernel;
 use super::upload::{ArraySpan, Arrays, Upload};
 use radixkv::key::{self, Token};
 use std::sync::OnceLock;
@@ -13,6 +14,10 @@ use std::sync::OnceLock;
 /// fourth or fifth generation took 0.13 ns for each token as long as its cache held them.
 /// `cargo bench --bench gpu` prints both.
 const MIN_DEVICE_TOKENS: usize = 56 * 4096;
+
+/// The most tokens of [`TokenSequences`]: the kernel adds up to 512 to a place before it compares
+/// the place with the end.
+const MOST_TOKENS: usize = u32::MAX as usize - 512;
 
 /// Token sequences to compare. They are copied to the device once, when it first compares them.
 ///
@@ -67,7 +72,7 @@ impl TokenSequences {
     ///
     /// # Panics
     ///
-    /// If they have 2^32 tokens or more together, each sequence counted as a multiple of 4.
+    /// If they have more than 2^32 - 513 tokens together, each sequence counted as a multiple of 4.
     ///
     /// ```
     /// use radixkv_cuda::TokenSequences;
@@ -82,7 +87,8 @@ impl TokenSequences {
             let first = all.tokens.len();
             all.tokens.extend(run);
             all.tokens.resize(all.tokens.len().next_multiple_of(4), 0);
-            assert!(u32::try_from(all.tokens.len()).is_ok(), "{} tokens in one comparison", all.tokens.len());
+            let tokens = all.tokens.len();
+            assert!(tokens <= MOST_TOKENS, "{tokens} tokens in one comparison, {MOST_TOKENS} are possible");
             all.runs.push(TokenRange { first: first as u32, len: run.len() as u32 });
         }
         all
@@ -200,7 +206,8 @@ impl Compare {
     /// # Errors
     ///
     /// [`GpuError::OutOfMemory`] if the device has too little memory; [`GpuError::WrongDevice`] if
-    /// another device compared `a` or `b` before, and nothing is copied then.
+    /// another device compared `a` or `b` before, and [`GpuError::TooMuch`] for 2^31 pairs or more:
+    /// nothing is copied then.
     ///
     /// # Panics
     ///
@@ -223,6 +230,10 @@ impl Compare {
     ) -> Result<Comparison<'a>, GpuError> {
         let named = |(x, y): &(u32, u32)| (*x as usize) < a.len() && (*y as usize) < b.len();
         assert!(pairs.iter().all(named), "an index of a pair is beyond {} or {} sequences", a.len(), b.len());
+        // The kernel counts pairs in 32 bits, beyond the last one by as many as there are warps.
+        if i32::try_from(pairs.len()).is_err() {
+            return Err(GpuError::TooMuch { kernel: Kernel::CompareKeys });
+        }
         a.check_device(&self.device)?;
         b.check_device(&self.device)?;
         let pairs: Vec<ComparePair> = pairs.iter().map(|&(a, b)| ComparePair { a, b }).collect();
