@@ -72,7 +72,7 @@ impl Inner {
 
     /// As `evicting`, with an idle participant from near slot `near`.
     pub(super) fn evicting_near<R>(&self, near: usize, work: impl FnOnce(&mut Evictor<'_>, Resources<'_>) -> R) -> R {
-        self.awaited_turn(near, work, |_, _| ())
+        self.awaited_turn(near, work, |_| false)
     }
 
     /// As `evicting`, but then passes the lock to a thread that waits for it.
@@ -82,23 +82,18 @@ impl Inner {
 
     /// As `in_turn`, with an idle participant from near slot `near`.
     pub(super) fn in_turn_near<R>(&self, near: usize, work: impl FnOnce(&mut Evictor<'_>, Resources<'_>) -> R) -> R {
-        self.awaited_turn(near, work, |evictor, _| evictor.unlock_fairly())
+        self.awaited_turn(near, work, |_| true)
     }
 
     /// Runs `work` under the evictor's lock, unless another thread has the lock.
     pub(super) fn try_evicting<R>(&self, work: impl FnOnce(&mut Evictor<'_>, Resources<'_>) -> R) -> Option<R> {
-        self.turn(0, LockMode::Tries, work, |_, _| ())
+        self.turn(0, LockMode::Tries, work, |_| false)
     }
 
     /// Runs `turn` repeatedly while it returns true and no other thread has the evictor's lock.
     /// Between two turns a waiting thread gets the lock.
     pub(super) fn while_evicting(&self, mut turn: impl FnMut(&mut Evictor<'_>, Resources<'_>) -> bool) {
-        let leave = |evictor: Evictor<'_>, more: &bool| {
-            if *more {
-                evictor.unlock_fairly();
-            }
-        };
-        while self.turn(0, LockMode::Tries, &mut turn, leave) == Some(true) {}
+        while self.turn(0, LockMode::Tries, &mut turn, |more| *more) == Some(true) {}
     }
 
     /// Changes settings. Takes the evictor's lock.
@@ -146,7 +141,7 @@ impl Inner {
             let work = |evictor: &mut Evictor<'_>, resources: Resources<'_>| {
                 evictor.settle_towards(&mut goal, STEP, resources) && evictor.account_leases(&mut pass, STEP, resources)
             };
-            match self.turn(0, mode, work, |evictor, _| evictor.unlock_fairly()) {
+            match self.turn(0, mode, work, |_| true) {
                 Some(false) => {}
                 outcome => return outcome.is_some(),
             }
@@ -173,12 +168,7 @@ impl Inner {
                 let settled = evictor.settle_towards(&mut goal, STEP, resources);
                 work.take_if(|_| settled).map(|work| work(evictor, resources))
             };
-            let leave = |evictor: Evictor<'_>, result: &Option<R>| {
-                if result.is_none() {
-                    evictor.unlock_fairly();
-                }
-            };
-            match self.turn(near, mode, step, leave) {
+            match self.turn(near, mode, step, Option::is_none) {
                 Some(None) => {}
                 outcome => return outcome.flatten(),
             }
@@ -197,13 +187,13 @@ impl Inner {
     }
 
     /// Runs a turn for which this thread waits.
-    fn awaited_turn<'a, R>(
-        &'a self,
+    fn awaited_turn<R>(
+        &self,
         near: usize,
         work: impl FnOnce(&mut Evictor<'_>, Resources<'_>) -> R,
-        leave: impl FnOnce(Evictor<'a>, &R),
+        is_fair: impl Fn(&R) -> bool,
     ) -> R {
-        self.turn(near, LockMode::Waits, work, leave).expect("it waited for the lock")
+        self.turn(near, LockMode::Waits, work, is_fair).expect("it waited for the lock")
     }
 
     #[inline]

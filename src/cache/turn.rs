@@ -19,36 +19,9 @@ pub(super) enum LockMode<'a> {
     Publishes(&'a Publication<'a>),
 }
 
-/// The work of a turn under the lock. A turn takes it as a trait object, so that the code of a turn
-/// is compiled only once.
-trait Work<'a> {
-    fn run(&mut self, evictor: &mut Evictor<'_>, resources: Resources<'_>);
-
-    /// Unlocks.
-    fn leave(&mut self, evictor: Evictor<'a>);
-}
-
-struct Once<W, L, R> {
-    work: Option<W>,
-    leave: Option<L>,
-    result: Option<R>,
-}
-
-impl<'a, W, L, R> Work<'a> for Once<W, L, R>
-where
-    W: FnOnce(&mut Evictor<'_>, Resources<'_>) -> R,
-    L: FnOnce(Evictor<'a>, &R),
-{
-    fn run(&mut self, evictor: &mut Evictor<'_>, resources: Resources<'_>) {
-        self.result = self.work.take().map(|work| work(evictor, resources));
-    }
-
-    fn leave(&mut self, evictor: Evictor<'a>) {
-        if let (Some(leave), Some(result)) = (self.leave.take(), &self.result) {
-            leave(evictor, result);
-        }
-    }
-}
+/// The work of a turn under the lock; returns whether a waiting thread gets the lock next. A trait
+/// object, so that the code of a turn is compiled only once.
+type Work<'a> = &'a mut dyn FnMut(&mut Evictor<'_>, Resources<'_>) -> bool;
 
 /// The work left to do without the lock.
 struct AfterTurn {
@@ -58,25 +31,28 @@ struct AfterTurn {
 }
 
 impl Inner {
-    /// Runs `work` under the evictor's lock, with a participant from near slot `near`; `leave`
-    /// unlocks. Returns `None` if the lock was busy or the request was already served. After the
+    /// Runs `work` under the evictor's lock, with a participant from near slot `near`; `is_fair` says
+    /// of its result whether a waiting thread gets the lock next. Returns `None` if the lock was busy or the request was already served. After the
     /// lock is released it unlinks dead runs, unmaps memory that tables have freed, hands garbage
     /// over (which may free some), wakes a waiter if blocks may have become available, and calls
     /// the eviction sink. Freeing takes time, and wakers and sinks are the caller's code, so none
     /// of this runs under the lock.
-    pub(super) fn turn<'a, R>(
-        &'a self,
+    pub(super) fn turn<R>(
+        &self,
         near: usize,
         mode: LockMode<'_>,
         work: impl FnOnce(&mut Evictor<'_>, Resources<'_>) -> R,
-        leave: impl FnOnce(Evictor<'a>, &R),
+        is_fair: impl Fn(&R) -> bool,
     ) -> Option<R> {
-        let mut once = Once { work: Some(work), leave: Some(leave), result: None };
-        self.turn_with(near, mode, &mut once);
-        once.result
+        let (mut work, mut result) = (Some(work), None);
+        self.turn_with(near, mode, &mut |evictor, resources| {
+            result = work.take().map(|work| work(evictor, resources));
+            result.as_ref().is_some_and(&is_fair)
+        });
+        result
     }
 
-    fn turn_with<'a>(&'a self, near: usize, mode: LockMode<'_>, work: &mut dyn Work<'a>) {
+    fn turn_with(&self, near: usize, mode: LockMode<'_>, work: Work<'_>) {
         let participant = self.idle.lend(near, || self.domain.register());
         let kept = participant.keep_garbage();
         let unmapping = UnmapsLater::begin();
@@ -102,16 +78,16 @@ impl Inner {
     }
 
     /// The part of a turn that is under the lock.
-    fn with_evictor<'a>(
+    fn with_evictor(
         &self,
         near: usize,
-        mut evictor: Evictor<'a>,
+        mut evictor: Evictor<'_>,
         resources: Resources<'_>,
-        work: &mut dyn Work<'a>,
+        work: Work<'_>,
     ) -> AfterTurn {
         evictor.take_over(near, resources);
         evictor.begin_turn();
-        work.run(&mut evictor, resources);
+        let is_fair = work(&mut evictor, resources);
         evictor.return_freed(resources);
         evictor.publish_due(resources);
         if self.shards.get() > 1 {
@@ -120,7 +96,9 @@ impl Inner {
         self.publish_gauges(&evictor);
         let has_released = std::mem::take(&mut evictor.common.has_released);
         let for_sink = evictor.take_for_sink(&self.kept);
-        work.leave(evictor);
+        if is_fair {
+            evictor.unlock_fairly();
+        }
         AfterTurn { has_released, for_sink }
     }
 

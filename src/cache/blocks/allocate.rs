@@ -440,7 +440,7 @@ impl Inner {
             taken
         };
         let first = if in_background {
-            self.turn(near.slot, mode, &mut turn, |_, _| ())
+            self.turn(near.slot, mode, &mut turn, |_| false)
         } else {
             self.settled_near(near.slot, mode, &mut turn)
         };
