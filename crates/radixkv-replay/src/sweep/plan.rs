@@ -157,7 +157,7 @@ impl<'a> SweepPlan<'a> {
     ///
     /// # Errors
     ///
-    /// Fails if a block size is zero, or if memory is short.
+    /// Fails if a block size is zero.
     pub fn new(trace: &'a Trace, config: &SweepConfig) -> Result<Self, SweepError> {
         if config.block_sizes.contains(&0) {
             return Err(SweepError::ZeroBlockSize);
@@ -168,10 +168,10 @@ impl<'a> SweepPlan<'a> {
             let working_set = trace.working_set_blocks(block_size);
             let blocks = |capacity: &Capacity| capacity.of_working_set(working_set, block_size);
             let is_numbered = block_size > 1 && config.policies.iter().any(|&policy| is_of_blocks_alone(policy));
-            let numbered = is_numbered.then(|| runs.numbered(trace)).transpose()?;
-            Ok(Size { runs, numbered, working_set, capacities: config.capacities.iter().map(blocks).collect() })
+            let numbered = is_numbered.then(|| runs.numbered(trace));
+            Size { runs, numbered, working_set, capacities: config.capacities.iter().map(blocks).collect() }
         });
-        let sizes = sizes.collect::<Result<Vec<Size>, SweepError>>()?;
+        let sizes: Vec<Size> = sizes.collect();
         let shared_tokens = trace.prompt_tokens() - trace.working_set_blocks(1) as u64;
         let jobs = jobs(config, &sizes);
         Ok(Self { trace, config: config.clone(), sizes, jobs, shared_tokens })

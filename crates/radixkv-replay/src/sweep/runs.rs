@@ -7,8 +7,6 @@
 //! The tree is built from the sorted keys and the lengths of the common prefixes of neighbours, as
 //! a suffix tree is built from a suffix array: tokens are made only where two keys diverge.
 
-use std::collections::TryReserveError;
-
 use crate::request::{Segment, Trace};
 
 /// The parent of a run that begins at the root: no run.
@@ -139,21 +137,17 @@ impl Runs {
     /// The requests with one token for each whole block: two blocks get the same token if they have
     /// the same tokens and follow the same blocks. A cache with blocks of one token hits the same
     /// blocks of these requests as a cache with whole blocks hits of the original ones.
-    pub(super) fn numbered(&self, trace: &Trace) -> Result<Trace, TryReserveError> {
-        let (mut blocks, mut first) = (0, Vec::with_capacity(self.runs.len()));
-        for run in &self.runs {
-            first.push(blocks);
-            blocks += run.blocks;
-        }
+    ///
+    /// A run's number is the hash id of its tokens. So runs after the same blocks differ in their
+    /// first token, and no token takes memory.
+    pub(super) fn numbered(&self, trace: &Trace) -> Trace {
         let (mut numbered, mut path) = (Trace::default(), Vec::new());
-        numbered.literals.try_reserve_exact(blocks)?;
-        numbered.literals.extend(0..blocks as u32);
         for (number, request) in trace.requests().iter().enumerate() {
             self.path(number, &mut path);
-            let segment = |&run: &u32| Segment::Literal { start: first[run as usize], len: self.blocks(run) as u32 };
+            let segment = |&run: &u32| Segment::Hashed { id: run.into(), len: self.blocks(run) as u32 };
             numbered.push_for(request, path.iter().map(segment), self.keys[number] as u32);
         }
-        Ok(numbered)
+        numbered
     }
 
     /// Number of distinct blocks of all requests.
@@ -166,6 +160,19 @@ impl Runs {
 mod tests {
     use super::*;
     use crate::workload::CLASSES;
+
+    /// Ten rows can announce 2^36 tokens.
+    #[test]
+    fn a_numbered_trace_takes_memory_for_runs_not_for_blocks() {
+        let mut trace = Trace::default();
+        (0..10).for_each(|_| trace.push(0.0, [], u32::MAX, None, 0));
+        let runs = Runs::new(&trace, &Sorted::new(&trace, false), 16);
+        let numbered = runs.numbered(&trace);
+        assert_eq!((numbered.literals.len(), numbered.segments.len()), (0, 20));
+        let blocks: Vec<usize> = numbered.requests().iter().map(|request| request.prompt_tokens()).collect();
+        assert_eq!(blocks, [u32::MAX as usize / 16; 10]);
+        assert_eq!(numbered.working_set_blocks(1), runs.distinct_blocks());
+    }
 
     #[test]
     fn a_path_has_the_blocks_of_its_key_and_paths_share_what_keys_share() {
