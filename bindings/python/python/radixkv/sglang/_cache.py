@@ -184,8 +184,8 @@ class RadixKVCache(BasePrefixCache):
     def _words(key, length):
         """The tokens as words of 32 bits, and the part of the first token that is in none of them.
 
-        A page of bigrams ends in the first word of its last token: so the words are swapped and
-        begin with the second one, and each page has both words of the token.
+        A page of bigrams ends with the first word of its last token. So the words begin one later,
+        and each page has both words of that token.
         """
         raw = key.token_ids
         if not isinstance(raw, array) or raw.typecode != "q":
@@ -193,7 +193,9 @@ class RadixKVCache(BasePrefixCache):
         raw = memoryview(raw)[: length + key.is_bigram]
         if not key.is_bigram:
             return raw.cast("B").cast("I"), 0
-        return np.asarray(raw).byteswap().view(np.uint32)[1:], raw[0] >> 32
+        words = np.asarray(raw).view(np.uint32)[1:].copy()
+        words[0] = raw[0] & 0xFFFFFFFF
+        return words, raw[0] >> 32
 
     def _named_space(self, extra_key, cache_salt, is_bigram, rest):
         parts = []
