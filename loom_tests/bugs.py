@@ -587,7 +587,7 @@ BUGS = [
     ("a run that is hidden and left in its map", "invalidation::a_branch_against_an_invalidation", EXACT,
      [(INVALIDATION, "        parent.as_ref().children.remove(run, resources.guard);\n", "")]),
     ("a severed run that is not listed", "invalidation::an_insert_beyond_what_is_invalidated", EXACT,
-     [(INVALIDATION, "        self.common.listeners.hidden.severed.entry(parent.link()).or_default().insert(run.link());\n", "")]),
+     [(INVALIDATION, "        hidden.runs.insert((parent.link().address(), run.link().address()), run.link());\n", "")]),
     ("a run left where no lookup comes", "invalidation::an_insert_beyond_what_is_invalidated", EXACT,
      [(LISTENERS, "            self.sever_if_beyond(run, resources);\n", "")]),
     ("what is hidden left to be evicted", "invalidation::a_release_against_an_invalidation", EXACT,
