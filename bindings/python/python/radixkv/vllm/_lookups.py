@@ -4,8 +4,6 @@ The region answers immediately. Tiers below it get one request for all keys of a
 when the step ends; until they have answered, the result is RETRY.
 """
 
-import itertools
-
 from vllm.v1.kv_offload.base import LookupResult
 
 import radixkv
@@ -32,9 +30,8 @@ class Lookups:
         self._pending = {}
         # For each active request, its answers.
         self._answers_of = {}
-        # Keys that were found but could not be loaded, with the last request that tried; and the
-        # keys of each of these requests.
-        self._failed, self._failed_of = {}, {}
+        # For each of these requests, the keys that were found but could not be loaded.
+        self._failed_of = {}
         self._unasked, self._asked = [], {}
 
     def begin(self, request):
@@ -42,7 +39,7 @@ class Lookups:
 
     def find(self, key, request):
         """Whether the region or a tier has the block. Never waits, and does not count as a use."""
-        if key in self._failed:
+        if key in self._failed_of.get(request, ()):
             return LookupResult.MISS
         if self._store.exists(key) == _PRESENT:
             return LookupResult.HIT
@@ -88,19 +85,16 @@ class Lookups:
         return True
 
     def load_failed(self, keys, request):
-        """Treats these keys as misses until the request ends. Otherwise a block that cannot be
-        loaded would be found again and again."""
+        """Treats these keys as misses of the request. Otherwise it would find a block that cannot be
+        loaded again and again."""
         if request in self._answers_of:
-            self._failed.update(dict.fromkeys(keys, request))
-            self._failed_of.setdefault(request, []).append(keys)
+            self._failed_of.setdefault(request, set()).update(keys)
 
     def forget(self, request):
         """Forgets the answers that only this request needs."""
         for answer in self._answers_of.pop(request, {}).values():
             answer.requests -= 1
-        for key in itertools.chain(*self._failed_of.pop(request, ())):
-            if self._failed.get(key) == request:
-                del self._failed[key]
+        self._failed_of.pop(request, None)
 
     @property
     def waiting(self):
