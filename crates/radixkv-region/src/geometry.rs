@@ -22,8 +22,8 @@ pub(crate) const CELLS: usize = model_size(8, 2);
 const CELLS_PER_ENTRY: usize = model_size(4, 1);
 /// Words of an entry: a cache line.
 pub(crate) const ENTRY: usize = 8;
-/// Words reserved for the clock: a cache line.
-const CLOCK: usize = model_size(8, 1);
+/// Words reserved for the clock and the epoch of counts: a cache line.
+const CLOCK: usize = model_size(8, 2);
 /// A block's bytes take a multiple of this many words: a cache line.
 const LINE: usize = model_size(8, 1);
 /// Namespaces that a region of digest-keyed blocks has room for.
@@ -97,6 +97,11 @@ impl Geometry {
         HEADER + SLOTS * SLOT
     }
 
+    /// The offset of the epoch in which blocks are counted (`digest::charge`).
+    pub(crate) fn epoch(&self) -> usize {
+        self.clock() + 1
+    }
+
     /// A process slot with its counters, which regions of digest-keyed blocks use.
     pub(crate) fn slot_line(&self, slot: usize) -> Range<usize> {
         range(HEADER + slot * SLOT, SLOT)
@@ -127,9 +132,10 @@ impl Geometry {
         range(self.payloads + entry * self.stride, self.payload_words)
     }
 
-    /// Everything between the header and the tokens: slots, clock, namespaces, cells, records.
+    /// Everything between the header and the bytes of blocks: slots, clock, namespaces, cells,
+    /// records, tokens.
     pub(crate) fn bookkeeping(&self) -> Range<usize> {
-        HEADER..self.tokens
+        HEADER..self.payloads
     }
 }
 

@@ -14,7 +14,7 @@ use crate::{
 /// "radixkvR" in native byte order: a machine of the other order finds no region.
 const MAGIC: u64 = u64::from_ne_bytes(*b"radixkvR");
 /// The version of the format.
-const VERSION: u64 = 2;
+const VERSION: u64 = 3;
 
 const MAGIC_AT: usize = 0;
 const VERSION_AT: usize = 1;

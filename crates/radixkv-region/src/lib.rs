@@ -14,7 +14,7 @@
 //! | state of an entry | compare-and-swap by any process; while it is `WRITING`, by its owner | authoritative |
 //! | record, tokens or label, bytes of an entry | the owner, while it is `WRITING` (the last use: any process) | to be confirmed by the state |
 //! | namespace | compare-and-swap of its name decides which namespace it is; then each process that opens it writes the same words | authoritative |
-//! | block counts of a namespace, of a process | each process adds to it | a number to compare with a quota |
+//! | block counts of a namespace, of a process; charge of an entry | compare-and-swap by any process (`digest::charge`) | numbers to compare with quotas |
 //!
 //! **An entry** has room for one block: a state, a record (key, last use, expiry, checksum), tokens
 //! or label, and bytes. *Cells* of the index lead from keys to entries. An entry is `FREE`,
@@ -58,6 +58,7 @@
 //! | E5 | freeing a slot | taking it, taking it over | the entries of the previous owner are given back before the next owner claims any |
 //! | E6 | the header's magic | opening | a region that can be opened is complete |
 //! | E7 | the hash of a written namespace | opening it | its texts and numbers are complete |
+//! | E8 | the fence between a charge and the look at the epoch | the fence between a new epoch and the look at the charges | the put moves its charge, or the recovering process does |
 //!
 //! E1 and E2 are a seqlock. The bytes in between are copied by relaxed loads and stores of words,
 //! never by plain ones, so a race is not a data race: a torn copy is a valid value, and is

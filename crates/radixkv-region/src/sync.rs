@@ -18,7 +18,7 @@ pub(crate) mod model;
 
 /// A mutex that is only tried, never waited for.
 pub(crate) use std::sync::Mutex;
-pub(crate) use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+pub(crate) use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 
 /// Counters and bounds outside the protocol: models do not explore them.
 pub(crate) mod gauge {

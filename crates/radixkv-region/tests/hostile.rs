@@ -222,10 +222,10 @@ fn another_layout_is_refused_with_both_values() {
     }
     // A version that this program does not know names itself.
     let mut content = fs::read(place.path()).expect("read");
-    content[8] = 3;
+    content[8] = 2;
     fs::write(place.path(), content).expect("written");
     let refused = Region::open(place.path(), &made()).expect_err("another version");
-    assert_eq!(refused.to_string(), "the region has format version 3, this program reads 2");
+    assert_eq!(refused.to_string(), "the region has format version 2, this program reads 3");
 }
 
 // Holds: RG4.

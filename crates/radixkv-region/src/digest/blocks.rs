@@ -3,7 +3,15 @@
 
 use std::{sync::Arc, time::Duration};
 
-use super::{DigestRegion, charge::Both, key::DigestKey, namespace::Namespace, recent::Recent, sealed::Sealer, sum};
+use super::{
+    DigestRegion,
+    charge::{Both, Charge, Kept},
+    key::DigestKey,
+    namespace::Namespace,
+    recent::Recent,
+    sealed::Sealer,
+    sum,
+};
 use crate::{
     counts::Miss,
     entry::{Claimed, Entry, NEVER, PARENT},
@@ -105,8 +113,8 @@ pub enum BatchError {
 /// | [`exists`](Self::exists), [`prefix`](Self::prefix) | wait-free: two buckets for each key | nothing, except that expired or damaged blocks are removed |
 /// | [`get_into`](Self::get_into), [`locate`](Self::locate) | the same, and a copy | when the block was used |
 /// | [`put_from`](Self::put_from), [`reserve`](Self::reserve) | lock-free: checks at most 2,048 entries for each block, and a copy | one entry for each block |
-/// | [`remove`](Self::remove) | wait-free | one entry for each block |
-/// | [`clear`](Self::clear) | wait-free: checks all entries | those of the namespace |
+/// | [`remove`](Self::remove) | lock-free | one entry for each block |
+/// | [`clear`](Self::clear) | lock-free: checks all entries | those of the namespace |
 #[derive(Debug)]
 pub struct DigestBlocks {
     pub(super) shared: Arc<DigestRegion>,
@@ -413,22 +421,24 @@ impl DigestBlocks {
         // Relaxed: a number that is only compared.
         let quota = region.table().quota(self.number).map_or(0, |quota| quota.load(Relaxed));
         let quotas = [quota, self.shared.quota.load(gauge::Relaxed)];
-        let reached = region.charge(self.number, quotas);
-        let Some(claimed) = self.make_room(reached, quotas) else {
-            region.adjust(self.number, reached.map(|is_reached| !is_reached), -1);
+        let charge = region.charge_of(self.number);
+        let reached = region.charge(charge, quotas);
+        let Some(claimed) = self.make_room(charge, reached, quotas) else {
+            region.adjust(charge, reached.map(|is_reached| !is_reached), -1);
             return Err(if reached == [false; 2] { DigestPut::NoRoom } else { DigestPut::OverQuota });
         };
         let hash = key.hash(self.number);
         let record = Key { hash, parent: region.owner(), namespace: self.number };
         // Relaxed: it only influences what is evicted.
         claimed.write_fields(&record, expires, region.clock().load(Relaxed).wrapping_add(2 * after));
-        claimed.write_label(key);
+        claimed.write_label(key, charge);
         let entry = claimed.entry();
+        region.moved_since_charged(&entry);
         if region.index().insert(hash, entry.number(), |other| region.entry(other).live_hash()) {
             self.recent.push(entry.number());
             return Ok(claimed);
         }
-        region.uncharge(&claimed, [false; 2]);
+        region.uncharge(&claimed, Kept::default());
         claimed.give_back();
         Err(DigestPut::InFlight)
     }
@@ -443,27 +453,28 @@ impl DigestBlocks {
 
     /// Claims an entry; if a quota is reached, one whose block belongs to the namespace or process
     /// that has reached it, and whose charge the put takes over.
-    fn make_room(&self, reached: Both, quotas: [u64; 2]) -> Option<Claimed<'_>> {
+    fn make_room(&self, charge: Charge, reached: Both, quotas: [u64; 2]) -> Option<Claimed<'_>> {
         let region = self.inner();
         if reached == [false; 2] {
             return region.sweep();
         }
-        let room = self.displace_of(reached, quotas[0]).or_else(|| {
+        let room = self.displace_of(charge, reached, quotas[0]).or_else(|| {
             // No block belongs to both: one of each is evicted.
-            let of_process = if reached == [true; 2] { self.displace_of([false, true], quotas[0]) } else { None };
+            let of_process =
+                if reached == [true; 2] { self.displace_of(charge, [false, true], quotas[0]) } else { None };
             of_process?.give_back();
-            let room = self.displace_of([true, false], quotas[0]);
+            let room = self.displace_of(charge, [true, false], quotas[0]);
             if room.is_none() {
-                region.adjust(self.number, [false, true], -1);
+                region.adjust(charge, [false, true], -1);
             }
             room
         })?;
         // A quota was lowered, or a count was too small after a kill: one block more goes.
-        let [of_namespace, of_process] = region.uncharge_excess(self.number, quotas);
+        let [of_namespace, of_process] = region.uncharge_excess(charge, quotas);
         for excess in [[of_namespace, false], [false, of_process]].into_iter().filter(|excess| *excess != [false; 2]) {
-            match self.displace_of(excess, quotas[0]) {
+            match self.displace_of(charge, excess, quotas[0]) {
                 Some(more) => more.give_back(),
-                None => region.adjust(self.number, excess, 1),
+                None => region.adjust(charge, excess, 1),
             }
         }
         Some(room)
@@ -471,9 +482,9 @@ impl DigestBlocks {
 
     /// Claims an entry whose block belongs to the namespace, to the process, or to both, and takes
     /// over those charges.
-    fn displace_of(&self, kept: Both, quota: u64) -> Option<Claimed<'_>> {
+    fn displace_of(&self, by: Charge, counts: Both, quota: u64) -> Option<Claimed<'_>> {
         let (region, owner) = (self.inner(), self.inner().owner());
-        let [of_namespace, of_process] = kept;
+        let ([of_namespace, of_process], kept) = (counts, Kept { by, counts });
         let is_meant = |entry: &Entry<'_>| {
             (!of_namespace || entry.namespace() == self.number) && (!of_process || entry.read(PARENT) == owner)
         };
@@ -486,7 +497,7 @@ impl DigestBlocks {
 
     /// Claims one of the entries that this process stored most recently, and takes over its charges
     /// in `kept`.
-    fn displace_recent(&self, is_meant: &dyn Fn(&Entry<'_>) -> bool, kept: Both) -> Option<Claimed<'_>> {
+    fn displace_recent(&self, is_meant: &dyn Fn(&Entry<'_>) -> bool, kept: Kept) -> Option<Claimed<'_>> {
         let region = self.inner();
         // Relaxed: it only influences what is evicted.
         let now = region.clock().load(Relaxed);

@@ -1,8 +1,13 @@
-//! Kills a process before each of its writes to a region of digest-keyed blocks in turn. Then no
+//! Kills or stops a process before each of its writes to a region of digest-keyed blocks in turn. Then no
 //! read returns a wrong byte, nothing waits, and after another process recovers, all room is free
 //! and every count is right.
 
-use std::{env, fs, mem, path::PathBuf, sync::Arc};
+use std::{
+    env, fs, mem,
+    path::PathBuf,
+    sync::{Arc, mpsc},
+    thread,
+};
 
 use super::{DigestBlocks, DigestKey, DigestLayout, DigestPut, DigestRegion, Namespace, Presence};
 use crate::{
@@ -10,7 +15,10 @@ use crate::{
     memory::Memory,
     process::ProcessId,
     region::Region,
-    sync::{Relaxed, gauge, killed::killed_after},
+    sync::{
+        Relaxed, gauge,
+        killed::{killed_after, stopped_after},
+    },
 };
 
 /// So few entries that a verb meets cells and entries of other blocks.
@@ -109,20 +117,24 @@ impl Scene {
 
     /// Checks that the counters that quotas are compared with agree with the entries.
     fn check_counts(&self, at: u64) {
-        let (region, census) = (&self.survivor.region, self.survivor.census());
+        Self::check_counts_of(&self.survivor, at);
+    }
+
+    fn check_counts_of(process: &DigestRegion, at: u64) {
+        let (region, census) = (&process.region, process.census());
         for counted in census.namespaces {
             let number = region.table().open(&counted.namespace).expect("it is there");
-            let charged = region.table().blocks(number).expect("a namespace").load(Relaxed);
+            let charged = region.count_of_namespace(number, 0).expect("a namespace").blocks();
             assert_eq!(
                 charged,
-                counted.blocks as u64,
+                counted.blocks as i64,
                 "blocks of {:?}, killed at write {at}",
                 counted.namespace.name()
             );
         }
         let own = census.processes.iter().find(|process| process.is_own).expect("it is open");
-        let charged = region.account(region.slot()).blocks().load(Relaxed);
-        assert_eq!(charged, own.blocks as u64, "blocks of the survivor, killed at write {at}");
+        let charged = region.count_of_process(region.slot(), 0, 0).blocks();
+        assert_eq!(charged, own.blocks as i64, "blocks of the process, killed at write {at}");
     }
 }
 
@@ -266,4 +278,119 @@ fn killed_in_opening_a_region_and_counting_again() {
         ended.is_some()
     });
     assert!(ended.is_some_and(|writes| writes > 3), "opening writes nothing, or without end: {ended:?}");
+}
+
+/// Stops a process before each of its writes, and the process that recovers another one before each
+/// of its own: the stopped process goes on in the middle of the recovery. Afterwards all counts are
+/// right, also that of the process that `verb` returns.
+fn stop_everywhere(
+    test: &str,
+    begin: impl Fn(&DigestBlocks),
+    verb: fn(&PathBuf, Arc<DigestRegion>) -> Arc<DigestRegion>,
+) {
+    let ended = (0..MOST).find(|stop| {
+        // A new epoch sets many counts to 0; one in some of these writes is enough.
+        let turns = (0..12).chain((12..MOST).step_by(211));
+        let mut was_stopped = false;
+        for turn in turns {
+            let scene = Scene::new(test);
+            begin(&open(&scene.survivor, "one"));
+            let other = Scene::file(&scene.path, (), ProcessId::own());
+            let doomed = scene.open_doomed();
+            let blocks = open(&doomed, "one");
+            let left = killed_after(8, || put(&blocks, 14));
+            assert!(left.is_none(), "killed in a put, a block counted and not there");
+            mem::forget((doomed, blocks));
+            let ((stopped, is_stopped), (go, may_go), (done, is_done)) =
+                (mpsc::channel(), mpsc::channel(), mpsc::channel());
+            let (at, path, busy) = (*stop, scene.path.clone(), other);
+            let thread = thread::spawn(move || {
+                let tell = stopped.clone();
+                let wait = move || {
+                    tell.send(true).expect("the test waits");
+                    may_go.recv().expect("the test goes on");
+                };
+                let mut process = None;
+                let was_stopped = stopped_after(at, wait, || process = Some(verb(&path, busy)));
+                let _ = stopped.send(false);
+                done.send(()).expect("the test waits");
+                (was_stopped, process.expect("it ended"))
+            });
+            was_stopped = is_stopped.recv().expect("stopped, or done");
+            let go_on = move || {
+                if was_stopped {
+                    go.send(()).expect("it waits");
+                }
+                is_done.recv().expect("it ends");
+                go
+            };
+            let go_on = std::rc::Rc::new(std::cell::RefCell::new(Some(go_on)));
+            let meanwhile = std::rc::Rc::clone(&go_on);
+            let run = move || drop(meanwhile.take().map(|go_on| go_on()));
+            let is_in_turn = stopped_after(turn, run, || _ = scene.survivor.recover());
+            go_on.take().map(|go_on| go_on());
+            let (ended_stopped, process) = thread.join().expect("no panic");
+            assert_eq!(ended_stopped, was_stopped);
+            Scene::check_counts_of(&scene.survivor, *stop);
+            Scene::check_counts_of(&process, *stop);
+            if !is_in_turn || !was_stopped {
+                break;
+            }
+        }
+        !was_stopped
+    });
+    assert!(ended.is_some_and(|writes| writes > 3), "the verb writes nothing, or without end: {ended:?}");
+}
+
+// Holds: RG14.
+#[test]
+fn counts_are_right_after_a_recovery_beside_a_put_that_is_stopped() {
+    stop_everywhere(
+        "stopped-put",
+        |_| {},
+        |_, region| {
+            assert_eq!(put(&open(&region, "one"), 7), DigestPut::Stored);
+            region
+        },
+    );
+}
+
+// Holds: RG14.
+#[test]
+fn counts_are_right_after_a_recovery_beside_a_put_beyond_a_quota_that_is_stopped() {
+    let begin = |blocks: &DigestBlocks| {
+        fill(blocks);
+        blocks.set_quota(2);
+    };
+    stop_everywhere("stopped-quota", begin, |_, region| {
+        _ = put(&open(&region, "one"), 7);
+        region
+    });
+}
+
+// Holds: RG14.
+#[test]
+fn counts_are_right_after_a_recovery_beside_a_removal_that_is_stopped() {
+    stop_everywhere("stopped-remove", fill, |_, region| {
+        assert!(open(&region, "one").clear() > 0);
+        _ = put(&open(&region, "two"), 7);
+        region
+    });
+}
+
+/// The process takes the slot of one that had blocks.
+// Holds: RG14.
+#[test]
+fn counts_are_right_after_a_recovery_beside_a_process_that_is_stopped_while_it_opens_the_region() {
+    stop_everywhere(
+        "stopped-open",
+        |_| {},
+        |path, other| {
+            assert_eq!(put(&open(&other, "two"), 8), DigestPut::Stored);
+            drop(other);
+            let again = Scene::file(path, (), ProcessId::own());
+            assert_eq!(put(&open(&again, "two"), 9), DigestPut::Stored);
+            again
+        },
+    );
 }

@@ -7,9 +7,13 @@
 //! | 6, 7 | hints, reserved for future eviction policies |
 //! | 8 to 11 | nonce and tag, in a namespace that is encrypted; then four empty bytes |
 //! | 12 | when the block was stored, in milliseconds since the boot |
-//! | 13 to 15 | empty |
+//! | 13 | the charge: who counts the block (`charge`) |
+//! | 14, 15 | empty |
 
-use super::key::{DigestKey, WORDS};
+use super::{
+    charge::Charge,
+    key::{DigestKey, WORDS},
+};
 use crate::{
     copy,
     counts::Miss,
@@ -17,7 +21,7 @@ use crate::{
     process,
     seal::{SEAL_BYTES, Seal},
     state::State,
-    sync::{AtomicU64, Relaxed},
+    sync::{AtomicU64, Relaxed, Release},
 };
 
 /// Words of a label: two cache lines.
@@ -26,6 +30,7 @@ pub(crate) const LABEL: usize = 16;
 const CHECKSUM: usize = 5;
 const SEAL: usize = 8;
 const STORED: usize = 12;
+const CHARGE: usize = 13;
 
 impl Entry<'_> {
     /// Why the entry, in this state, does not hold the block of a digest; `None` if it does. To be
@@ -61,6 +66,11 @@ impl Entry<'_> {
         self.read(NAMESPACE)
     }
 
+    /// The word that says who counts the block.
+    pub(crate) fn charge(&self) -> &AtomicU64 {
+        &self.label()[CHARGE]
+    }
+
     pub(crate) fn key_words(&self) -> [u64; WORDS] {
         // Relaxed: E1, E2.
         std::array::from_fn(|at| self.label()[at].load(Relaxed))
@@ -69,14 +79,18 @@ impl Entry<'_> {
 
 impl Claimed<'_> {
     /// Writes the label of a block, with the current time as the time of storing.
-    pub(crate) fn write_label(&self, key: &DigestKey) {
+    pub(crate) fn write_label(&self, key: &DigestKey, charge: Charge) {
         let mut words = [0; LABEL];
         words[..WORDS].copy_from_slice(key.words());
         words[STORED] = process::now();
-        for (word, value) in self.entry().label().iter().zip(words) {
-            // Relaxed: E1, E2.
-            word.store(value, Relaxed);
+        for (at, (word, value)) in self.entry().label().iter().zip(words).enumerate() {
+            if at != CHARGE {
+                // Relaxed: E1, E2.
+                word.store(value, Relaxed);
+            }
         }
+        // Release: a process that sees the charge sees its epoch.
+        self.entry().label()[CHARGE].store(charge.word(), Release);
     }
 
     /// Writes the nonce and the tag of the block's bytes.

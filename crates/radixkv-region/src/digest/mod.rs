@@ -5,6 +5,7 @@
 mod blocks;
 mod census;
 mod charge;
+mod count;
 mod key;
 #[cfg(all(test, not(radixkv_loom)))]
 mod killed;
@@ -20,7 +21,7 @@ use std::{path::Path, sync::Arc};
 
 pub use blocks::{BatchError, DigestBlocks, DigestPut, Presence};
 pub use census::{Census, DigestObserver, NamespaceCensus, ProcessCensus, Verified};
-pub(crate) use charge::Both;
+pub(crate) use charge::Kept;
 pub use key::{DigestKey, KeyError};
 pub use namespace::{Namespace, NamespaceError};
 pub use room::{DigestRoom, DigestSource};
@@ -241,7 +242,7 @@ impl DigestRegion {
 
     /// Recovers the entries of killed processes. Returns how many.
     ///
-    /// Wait-free. It checks all entries twice for each dead process, so a background thread should
+    /// Lock-free. It checks all entries twice for each dead process, so a background thread should
     /// call it.
     pub fn recover(&self) -> usize {
         self.region.recover()

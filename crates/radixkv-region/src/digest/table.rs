@@ -7,9 +7,10 @@
 //! | 1 | hash of all its fields | compare-and-swap, once: decides between processes that open the same name |
 //! | 2 | the same hash, once numbers and texts are written | each process that opens it |
 //! | 3 | quota in blocks; 0: no limit | any process |
-//! | 4 | number of its blocks | all processes add to it |
+//! | 4 | number of its blocks (`count`) | all processes |
 //! | 5 | hand: the start of the next search for a block to evict | all processes add to it |
 //! | 6 | how many blocks were encrypted | all processes add to it |
+//! | 7 | an estimate of its blocks that are not counted again yet (`count`) | all processes |
 //! | 8.. | numbers | each process that found its own hash in word 1: all of them write the same |
 //! | 16.. | texts, each with its length | as the numbers |
 
@@ -29,6 +30,7 @@ const QUOTA: usize = 3;
 const BLOCKS: usize = 4;
 const HAND: usize = 5;
 const SEALS: usize = 6;
+const UNMOVED: usize = 7;
 const NUMBERS_AT: usize = 8;
 const TEXTS_AT: usize = 16;
 const TEXT_WORDS: usize = TEXT / WORD + 1;
@@ -98,9 +100,10 @@ impl<'a> Table<'a> {
         Some(&self.numbered(number)?[QUOTA])
     }
 
-    /// Blocks that a namespace has.
-    pub(crate) fn blocks(&self, number: u64) -> Option<&'a AtomicU64> {
-        Some(&self.numbered(number)?[BLOCKS])
+    /// The two words of the count of a namespace's blocks.
+    pub(crate) fn blocks(&self, number: u64) -> Option<[&'a AtomicU64; 2]> {
+        let words = self.numbered(number)?;
+        Some([&words[BLOCKS], &words[UNMOVED]])
     }
 
     /// Where the next search for a block of a namespace to evict begins.

@@ -37,7 +37,7 @@ use crate::{
 /// | [`get_into`](Self::get_into), [`contains`](Self::contains), [`locate`](Self::locate) | wait-free: checks two buckets, one copy | when the block was used |
 /// | [`put`](Self::put), [`reserve`](Self::reserve) | lock-free; checks at most 1,024 entries, and twice as many if it has to [`recover`](Self::recover) | one entry |
 /// | [`remove`](Self::remove) | wait-free | one entry |
-/// | [`recover`](Self::recover) | wait-free; checks all entries once for each dead process | entries of dead processes |
+/// | [`recover`](Self::recover) | lock-free; checks all entries once for each dead process | entries of dead processes |
 /// | [`stats`](Self::stats), [`clear`](Self::clear), [`clear_namespace`](Self::clear_namespace) | wait-free; checks all entries | the cleared entries |
 ///
 /// No verb waits for another process, alive or dead. Reads never allocate; writes allocate only
@@ -285,6 +285,12 @@ impl Region {
     /// The clock: how many entries were checked to make room so far, except for quotas.
     pub(crate) fn clock(&self) -> &AtomicU64 {
         let at = self.geometry.clock();
+        &self.memory.words(at..at + 1)[0]
+    }
+
+    /// The epoch in which blocks are counted.
+    pub(crate) fn epoch(&self) -> &AtomicU64 {
+        let at = self.geometry.epoch();
         &self.memory.words(at..at + 1)[0]
     }
 }

@@ -3,7 +3,7 @@
 
 use super::{Region, count};
 use crate::{
-    digest::Both,
+    digest::Kept,
     entry::{Claimed, Entry},
     geometry::SLOTS,
     state::{Kind, State},
@@ -83,7 +83,7 @@ impl Region {
     /// Removes a claimed entry's cell, and gives the entry back.
     pub(crate) fn empty(&self, claimed: Claimed<'_>) {
         let entry = claimed.entry();
-        self.uncharge(&claimed, [false; 2]);
+        self.uncharge(&claimed, Kept::default());
         self.index().remove(entry.hash(), entry.number());
         claimed.give_back();
     }
@@ -111,7 +111,7 @@ impl Region {
         &self,
         hand: &AtomicU64,
         is_meant: &dyn Fn(&Entry<'_>) -> bool,
-        kept: Both,
+        kept: Kept,
     ) -> Option<Claimed<'_>> {
         // Relaxed: as above.
         let (from, now) = (hand.fetch_add(1, Relaxed), self.clock().load(Relaxed));
@@ -123,9 +123,9 @@ impl Region {
         from: u64,
         now: u64,
         hand: &AtomicU64,
-        meant: Option<(&dyn Fn(&Entry<'_>) -> bool, Both)>,
+        meant: Option<(&dyn Fn(&Entry<'_>) -> bool, Kept)>,
     ) -> Option<Claimed<'_>> {
-        let (entries, kept) = (self.geometry.entries, meant.map_or([false; 2], |(_, kept)| kept));
+        let (entries, kept) = (self.geometry.entries, meant.map_or(Kept::default(), |(_, kept)| kept));
         let mut oldest: Option<(Entry<'_>, State)> = None;
         for looked in 0..self.looks() {
             if looked > 0 {
@@ -164,14 +164,14 @@ impl Region {
 
     /// Claims an entry in any state, and removes its cell. The caller takes over the charges in
     /// `kept`.
-    pub(crate) fn displace<'r>(&'r self, entry: Entry<'r>, seen: State, kept: Both) -> Option<Claimed<'r>> {
+    pub(crate) fn displace<'r>(&'r self, entry: Entry<'r>, seen: State, kept: Kept) -> Option<Claimed<'r>> {
         let has_expired = entry.has_expired();
         let claimed = entry.claim(seen, self.slot)?;
         if seen.kind() == Kind::Ready {
             count(if has_expired { &self.counts.expired } else { &self.counts.evicted });
         }
+        self.uncharge(&claimed, kept);
         if matches!(seen.kind(), Kind::Ready | Kind::Unknown) {
-            self.uncharge(&claimed, kept);
             self.index().remove(entry.hash(), entry.number());
         }
         Some(claimed)

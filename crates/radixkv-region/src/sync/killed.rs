@@ -1,7 +1,8 @@
-//! Words that simulate a process killed before a chosen write, so that tests can try every write.
+//! Words that simulate a process killed or stopped before a chosen write, so that tests can try
+//! every write.
 
 use std::{
-    cell::Cell,
+    cell::{Cell, RefCell},
     panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
     sync::atomic::{self, Ordering},
 };
@@ -9,6 +10,8 @@ use std::{
 thread_local! {
     /// How many more writes the thread may do before it is killed; `None` if it is not killed.
     static LEFT: Cell<Option<u64>> = const { Cell::new(None) };
+    /// What happens before that write, if the thread is stopped and not killed.
+    static MEANWHILE: RefCell<Option<Box<dyn FnOnce()>>> = const { RefCell::new(None) };
 }
 
 /// The panic payload of a killed thread.
@@ -27,12 +30,27 @@ pub(crate) fn killed_after<T>(writes: u64, verb: impl FnOnce() -> T) -> Option<T
     }
 }
 
+/// Runs `verb` and stops it before the write after the first `writes` ones, until `meanwhile` has
+/// ended. False if there is no such write.
+pub(crate) fn stopped_after(writes: u64, meanwhile: impl FnOnce() + 'static, verb: impl FnOnce()) -> bool {
+    MEANWHILE.set(Some(Box::new(meanwhile)));
+    LEFT.set(Some(writes));
+    verb();
+    LEFT.set(None);
+    MEANWHILE.take().is_none()
+}
+
 /// Whether a write may be done.
 fn may_write() -> bool {
     match LEFT.get() {
         None => true,
         Some(0) if std::thread::panicking() => false,
-        Some(0) => resume_unwind(Box::new(Killed)),
+        Some(0) => {
+            let Some(meanwhile) = MEANWHILE.take() else { resume_unwind(Box::new(Killed)) };
+            LEFT.set(None);
+            meanwhile();
+            true
+        }
         Some(left) => {
             LEFT.set(Some(left - 1));
             true
