@@ -374,7 +374,7 @@ impl Evictor<'_> {
     /// The locked shards.
     #[inline]
     pub(in crate::cache) fn shards(&self) -> impl Iterator<Item = &Shard> {
-        std::iter::once(self.first()).chain(self.others())
+        (0..self.len()).map(|place| self.at(place))
     }
 
     /// The locked shards but the first.
