@@ -84,8 +84,8 @@ impl KnownPoints {
         match self {
             Self::None => *self = Self::One(point.link()),
             Self::One(other) => {
-                let mut both = vec![*other, point.link()];
-                both.sort_by_key(|point| point.get(run).depth());
+                let mut both = vec![*other];
+                both.insert(position(&both, point.depth(), run), point.link());
                 *self = Self::Few(Box::new(List(both)));
             }
             Self::Few(list) => list.0.insert(position(&list.0, point.depth(), run), point.link()),
@@ -137,7 +137,10 @@ impl KnownPoints {
     /// The next point nearer the root: the deepest one that is less deep than `depth`.
     pub(crate) fn below(&self, depth: u32, run: &Run) -> Option<Link<Point>> {
         match self {
-            Self::Many(tree) => tree.points.range(..at_depth(depth)).next_back().map(|(_, point)| *point),
+            Self::Many(tree) => {
+                let below = (Bound::Unbounded, Bound::Excluded(at_depth(depth)));
+                tree.points.range(below).next_back().map(|(_, point)| *point)
+            }
             few => {
                 let list = few.few();
                 position(list, depth, run).checked_sub(1).map(|at| list[at])

@@ -86,6 +86,7 @@ pub(crate) use namespace_account::NamespaceAccount;
 pub(crate) use path_snapshot::{PathSnapshot, PieceId};
 pub(crate) use pieces::RankedPiece;
 pub(crate) use point::{Point, PointAccount, Tally};
+pub(crate) use points::sort_by_depth;
 pub(crate) use queue::{Backlog, Queues};
 #[cfg(test)]
 pub(crate) use run::Beginning;

@@ -5,6 +5,11 @@ use super::point::Point;
 use crate::reclaim::{Guard, Own, Ref};
 use crate::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
+/// Sorts points of one run, the deepest last.
+pub(crate) fn sort_by_depth(points: &mut [Ref<'_, Point>]) {
+    points.sort_unstable_by_key(|point| point.depth());
+}
+
 /// The points of a run, including its end.
 #[derive(Debug)]
 pub(crate) struct Points {

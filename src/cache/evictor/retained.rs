@@ -6,6 +6,8 @@
 //! the queue (`cache::leases::retention`). The evictor keeps one lease and the latest deadline for
 //! each point, and releases the lease after the deadline.
 
+use std::ops::Bound;
+
 use super::{Evictor, Resources, Shard};
 use crate::reclaim::{Link, Ref};
 use crate::tree::{Point, PointTable, Space};
@@ -50,7 +52,8 @@ impl Retained {
 
     /// The earliest deadline under the address of a point or a space, and its point.
     fn first_of(&self, address: u64) -> Option<(Deadline, Link<Point>)> {
-        let (&(of, until, serial), &point) = self.table.range((address, 0, 0)..).next()?;
+        let from = (Bound::Included((address, 0, 0)), Bound::Unbounded);
+        let (&(of, until, serial), &point) = self.table.range(from).next()?;
         (of == address).then_some(((until, serial), point))
     }
 
@@ -83,7 +86,7 @@ impl Retained {
             self.table.get(&(ALL, until, serial)) == Some(point)
                 && self.table.contains_key(&(point.address(), until, serial))
         });
-        let count = self.table.range(..(ALL + 1, 0, 0)).count();
+        let count = self.table.keys().take_while(|(of, ..)| *of == ALL).count();
         (sound && 3 * count == self.table.len()).then_some(count)
     }
 

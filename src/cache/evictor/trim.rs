@@ -44,7 +44,7 @@ use super::listeners::retire_unless_drafted;
 use super::{Evictor, Resources};
 use crate::reclaim::{Link, Ref};
 use crate::sync::atomic::Ordering::Relaxed;
-use crate::tree::{Point, Run, RunWord, Tally, Word};
+use crate::tree::{Point, Run, RunWord, Tally, Word, sort_by_depth};
 
 impl Evictor<'_> {
     /// Frees up to `want` blocks from `last`, the end of its run; returns how many: none if `last`
@@ -207,8 +207,8 @@ impl Evictor<'_> {
                     found.push(point);
                 }
             });
-            found.sort_unstable_by_key(|point: &Ref<'_, Point>| std::cmp::Reverse(point.depth()));
-            within.extend(found.into_iter().map(Ref::link));
+            sort_by_depth(&mut found);
+            within.extend(found.into_iter().rev().map(Ref::link));
         }
     }
 

@@ -8,7 +8,7 @@ use crate::cache::evictor::{Evictor, Resources};
 use crate::cache::inner::Inner;
 use crate::reclaim::Ref;
 use crate::sync::atomic::Ordering::Acquire;
-use crate::tree::{Point, Run, Snapshot, Space};
+use crate::tree::{Point, Run, Snapshot, Space, sort_by_depth};
 
 /// Checks that the evictor has no work left.
 pub(super) fn check_rest(evictor: &Evictor<'_>, resources: Resources<'_>) -> Result<(), BrokenInvariant> {
@@ -179,7 +179,7 @@ pub(super) fn hidden(runs: &[Ref<'_, Run>], resources: Resources<'_>) -> usize {
 pub(super) fn points_of<'g>(run: Ref<'g, Run>, resources: Resources<'g>) -> SmallVec<[Ref<'g, Point>; 4]> {
     let mut points = SmallVec::new();
     run.as_ref().points.for_each(resources.guard, &mut |point| points.push(point));
-    points.sort_unstable_by_key(|point: &Ref<'_, Point>| point.depth());
+    sort_by_depth(&mut points);
     points
 }
 

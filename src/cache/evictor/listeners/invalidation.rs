@@ -53,7 +53,7 @@ impl Hidden {
     /// The severed runs whose parent is `point`.
     pub(in crate::cache) fn severed_from(&self, point: Ref<'_, Point>) -> impl Iterator<Item = Link<Run>> {
         let point = point.link().address();
-        self.runs.range((point, 0)..=(point, u64::MAX)).map(|(_, run)| *run)
+        self.runs.range((point, 0)..).take_while(move |((of, _), _)| *of == point).map(|(_, run)| *run)
     }
 
     /// Whether a part of `run` is hidden.
@@ -63,7 +63,7 @@ impl Hidden {
 
     /// The number of runs with a hidden part, for `validate`.
     pub(in crate::cache) fn len(&self) -> usize {
-        self.runs.range(..(ALL + 1, 0)).count()
+        self.runs.keys().take_while(|(of, _)| *of == ALL).count()
     }
 
     pub(in crate::cache) fn list(&mut self, run: Link<Run>) {
