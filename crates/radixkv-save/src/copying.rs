@@ -22,10 +22,10 @@ impl<W: Write> Blocks<W> {
         Self { to, sealing, sealed: Vec::new(), count: 0 }
     }
 
-    /// Writes a block; returns its place in the file.
+    /// Writes a block; returns its place in the file, where a block without bytes has none.
     pub(crate) fn put(&mut self, bytes: &[u8]) -> io::Result<Place> {
         let number = self.count;
-        let bytes = if self.sealing.extra_bytes() == 0 {
+        let bytes = if bytes.is_empty() || self.sealing.extra_bytes() == 0 {
             bytes
         } else {
             self.sealed.clear();

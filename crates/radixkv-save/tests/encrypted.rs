@@ -7,7 +7,9 @@ use std::{fs, path::Path};
 use common::{BYTES, Memory, contents, count, layout, load, names, serve};
 use radixkv::{NamespaceName, PrefixCache};
 use radixkv_host::HostTier;
-use radixkv_save::{BlockBytes, HostSave, Layout, OpenError, Restored, Save, SaveError, Saved, SavedHost, SealKey};
+use radixkv_save::{
+    BlockBytes, HostSave, Layout, OpenError, Restored, Save, SaveError, Saved, SavedHost, SealKey, TreeOnly,
+};
 
 const SIZE: usize = 2;
 
@@ -157,4 +159,25 @@ fn an_encrypted_host_tier_is_restored() {
         (0..3).map(|block| found.bytes(block).to_vec()).collect::<Vec<_>>(),
         [1, 2, 3].map(|byte| vec![byte; BYTES])
     );
+}
+
+// Holds: RG20.
+#[test]
+fn an_encrypted_save_without_bytes_is_restored() {
+    let folder = tempfile::tempdir().unwrap();
+    let (old, _) = loaded(5);
+    let report = Save::new(&old, &with_key(1)).to(folder.path(), &mut TreeOnly).unwrap();
+    assert_eq!(report.bytes, file(folder.path()).metadata().unwrap().len());
+    assert!(matches!(Saved::open(folder.path(), &with_key(2)), Err(OpenError::OtherKey { .. })));
+    let saved = Saved::open(folder.path(), &with_key(1)).unwrap();
+    let restored = saved.restore(&cache(64), &mut TreeOnly).unwrap();
+    assert_eq!((restored.blocks, restored.damaged_blocks), (report.blocks, 0));
+
+    let folder = tempfile::tempdir().unwrap();
+    let tier = || HostTier::builder(SIZE, 8).build().unwrap();
+    let (held, cache) = (tier(), cache(8));
+    held.offload().reserve(&cache.default_namespace().name(), &[1, 2, 3, 4], 0).publish();
+    HostSave::new(&held, &with_key(1)).to(folder.path()).unwrap();
+    let saved = SavedHost::open(folder.path(), &with_key(1)).unwrap();
+    assert_eq!(saved.restore(&tier(), &cache).unwrap().blocks, 2);
 }
