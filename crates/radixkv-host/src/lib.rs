@@ -2,6 +2,7 @@
 
 mod admission;
 mod builder;
+mod caught;
 mod counter;
 mod departing;
 mod device_memory;

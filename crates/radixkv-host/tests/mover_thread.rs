@@ -251,3 +251,42 @@ fn a_mover_that_evicts_and_inserts_does_not_wait_for_itself() {
         assert_eq!(is_done.recv_timeout(PATIENCE), Ok(0), "{write:?}");
     }
 }
+
+/// A mover whose panics have payloads that panic when they are dropped, this many times.
+struct PanicsWhenDropped(u32);
+
+impl Drop for PanicsWhenDropped {
+    fn drop(&mut self) {
+        if self.0 > 0 {
+            std::panic::panic_any(Self(self.0 - 1));
+        }
+    }
+}
+
+struct Panicking;
+
+impl Mover for Panicking {
+    fn offload(&self, _copies: &mut [ToHost<'_>]) -> Result<(), MoveError> {
+        std::panic::panic_any(PanicsWhenDropped(2))
+    }
+
+    fn onboard(&self, _copies: &[ToDevice<'_>]) -> Result<(), MoveError> {
+        Ok(())
+    }
+}
+
+// Holds: HT14.
+#[test]
+fn no_payload_of_a_panic_ends_the_movers_thread() {
+    let tiers = builder(Panicking).build().expect("they go together");
+    let (session, space) = (tiers.session(), tiers.cache().default_namespace());
+    for _ in 0..2 {
+        serve(&tiers, &space, A);
+        assert_eq!(session.demote(&space, A), 4);
+        let (done, is_done) = mpsc::channel();
+        let tiers = tiers.clone();
+        thread::spawn(move || done.send(settle(&tiers)));
+        assert_eq!(is_done.recv_timeout(PATIENCE), Ok(()));
+    }
+    assert_eq!((tiers.stats().failed_offload_blocks, tiers.host().stats().reserved_blocks), (4, 0));
+}

@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod aligned;
+mod caught;
 mod files;
 #[doc = include_str!("../docs/guide.md")]
 pub mod guide {}

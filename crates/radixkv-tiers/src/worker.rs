@@ -4,12 +4,12 @@
 
 use std::{
     borrow::Cow,
-    panic::{AssertUnwindSafe, catch_unwind},
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
 use crate::{
     aligned::Aligned,
+    caught::caught,
     key::{Block, BlockKey},
     layout::Layout,
     object::{self, Miss},
@@ -99,13 +99,13 @@ pub(crate) fn work<B: Buffer>(queue: &Queue<B>, layout: &Layout, store: &mut imp
             Reply::Missed(why) if why.is_for_good() => wrong.push((index, why)),
             reply => finish(queue, layout, ids[index], reply),
         };
-        if catch_unwind(AssertUnwindSafe(|| store.carry_out(&steps, &mut reply))).is_err() {
+        if caught(|| store.carry_out(&steps, &mut reply)).is_none() {
             // The steps that have a reply are already completed.
             (0..steps.len()).for_each(|index| reply(index, Reply::Failed(Failure::Panicked)));
         }
         for (index, why) in wrong {
             if let Step::Fetch(block, _) = &steps[index] {
-                let _ = catch_unwind(AssertUnwindSafe(|| store.discard(block.key(), why)));
+                let _ = caught(|| store.discard(block.key(), why));
             }
             finish(queue, layout, ids[index], Reply::Missed(why));
         }
@@ -122,7 +122,7 @@ pub(crate) fn prepare<B: Buffer>(queue: &Queue<B>, layout: &Layout, job: Job<B>)
         }
         Request::Remove(key) => Ok(Step::Remove(*key)),
         Request::Put(put, terms) => {
-            let encoded = catch_unwind(AssertUnwindSafe(|| {
+            let encoded = caught(|| {
                 let payload = put.buffer.as_ref();
                 if payload.len() != layout.block_bytes() {
                     return Err(Failure::Buffer);
@@ -130,7 +130,7 @@ pub(crate) fn prepare<B: Buffer>(queue: &Queue<B>, layout: &Layout, job: Job<B>)
                 let mut object = Aligned::new(layout.object_bytes());
                 object::encode(layout, &put.block, terms.expires, payload, object.bytes_mut())?;
                 Ok(object)
-            }));
+            });
             let used = Use::of(&put.block, job.ticket, terms.before);
             let store = |object| Step::Store { key: put.block.key(), used, object, expires: terms.expires };
             encoded.unwrap_or(Err(Failure::Buffer)).map(store)
@@ -206,15 +206,15 @@ fn got(buffer: &mut impl Buffer, reply: &Reply<'_>) -> Result<(), NotGot> {
         Reply::Missed(miss) => return Err((*miss).into()),
         _ => return Err(Miss::Absent.into()),
     };
-    let copied = catch_unwind(AssertUnwindSafe(|| {
+    let copied = caught(|| {
         let buffer = buffer.as_mut();
         let fits = buffer.len() == payload.len();
         if fits {
             buffer.copy_from_slice(payload);
         }
         fits
-    }));
-    if copied.unwrap_or(false) { Ok(()) } else { Err(Failure::Buffer.into()) }
+    });
+    if copied == Some(true) { Ok(()) } else { Err(Failure::Buffer.into()) }
 }
 
 /// Milliseconds since 1970.

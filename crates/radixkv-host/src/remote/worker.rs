@@ -4,7 +4,6 @@
 
 use std::{
     collections::{HashMap, hash_map::Entry},
-    panic::{AssertUnwindSafe, catch_unwind},
     sync::{Arc, Weak},
     time::{Duration, Instant},
 };
@@ -19,7 +18,7 @@ use super::{
     putting::Putting,
     settings::AnyTier,
 };
-use crate::tier::Inner;
+use crate::{caught::caught, tier::Inner};
 
 /// The longest wait for one tier while requests are in flight: other tiers cannot end it.
 const NAP: Duration = Duration::from_millis(1);
@@ -118,7 +117,7 @@ impl Tiers {
         submit: impl FnOnce(&AnyTier) -> Option<Ticket>,
     ) -> bool {
         // A tier that panics accepted nothing.
-        let ticket = catch_unwind(AssertUnwindSafe(|| submit(&self.tiers[tier]))).ok().flatten();
+        let ticket = caught(|| submit(&self.tiers[tier])).flatten();
         let Some(ticket) = ticket else { return false };
         let Entry::Vacant(place) = self.batches.entry((tier, ticket)) else { return false };
         let (left, items) = (items.len(), items.into_iter().map(Some).collect());
@@ -240,7 +239,7 @@ impl Worker {
             let wait = if is_asked { NAP } else { Duration::ZERO };
             let mut done = Vec::new();
             // A tier that panics returned nothing.
-            let _ = catch_unwind(AssertUnwindSafe(|| self.tiers.tiers[tier].poll(&mut done, wait)));
+            let _ = caught(|| self.tiers.tiers[tier].poll(&mut done, wait));
             came |= !done.is_empty();
             done.into_iter().for_each(|completion| self.complete(tier, completion));
         }

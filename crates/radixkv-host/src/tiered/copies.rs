@@ -10,10 +10,11 @@
 use std::{
     collections::VecDeque,
     io,
-    panic::{AssertUnwindSafe, catch_unwind},
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
     thread::{self, ThreadId},
 };
+
+use crate::caught::caught;
 
 type Job = Box<dyn FnOnce() + Send>;
 
@@ -136,7 +137,7 @@ impl Line {
     fn work(&self) {
         while let Some(job) = self.next() {
             // A job that panics drops its blocks; the panic hook has reported the panic.
-            drop(catch_unwind(AssertUnwindSafe(job)));
+            let _ = caught(job);
         }
     }
 

@@ -30,11 +30,7 @@ mod sizes;
 mod start;
 mod stats;
 
-use std::{
-    fmt, io,
-    panic::{AssertUnwindSafe, catch_unwind},
-    sync::Arc,
-};
+use std::{fmt, io, sync::Arc};
 
 use radixkv::{Acquired, Namespace, PrefixCache, ReserveError, Token};
 
@@ -45,6 +41,7 @@ pub use start::TieredStart;
 pub use stats::TieredStats;
 
 use crate::{
+    caught::caught,
     fetch::RemoteWait,
     mover::{MoveError, Mover},
     tier::HostTier,
@@ -290,7 +287,7 @@ impl TieredCache {
 impl Shared {
     /// Whether the mover completed its copies; a mover that panics did not.
     fn is_moved(&self, copy: impl FnOnce(&dyn Mover) -> Result<(), MoveError>) -> bool {
-        matches!(catch_unwind(AssertUnwindSafe(|| copy(&*self.mover))), Ok(Ok(())))
+        caught(|| copy(&*self.mover).is_ok()) == Some(true)
     }
 }
 

@@ -18,9 +18,19 @@ enum Act {
     /// Waits until the sender is dropped, then answers nothing.
     Hang(Receiver<()>),
     Panic,
+    /// The payload panics when it is dropped.
+    PanicTwice,
     AnswerNothing,
     AnswerFirstThenPanic,
     Answer,
+}
+
+struct PanicsWhenDropped;
+
+impl Drop for PanicsWhenDropped {
+    fn drop(&mut self) {
+        panic!("as told");
+    }
 }
 
 impl Store for Scripted {
@@ -32,6 +42,7 @@ impl Store for Scripted {
         match self.0.recv().unwrap_or(Act::Answer) {
             Act::Hang(until) => drop(until.recv()),
             Act::Panic => panic!("as told"),
+            Act::PanicTwice => std::panic::panic_any(PanicsWhenDropped),
             Act::AnswerNothing => {}
             Act::AnswerFirstThenPanic => {
                 reply(0, Reply::Done);
@@ -102,12 +113,12 @@ fn buffers_come_back_from_a_store_that_hangs() {
 #[test]
 fn a_store_that_panics_or_answers_nothing_keeps_nothing() {
     let (tier, acts) = scripted(64, Duration::from_secs(60));
-    for act in [Act::Panic, Act::AnswerFirstThenPanic] {
+    for act in [Act::Panic, Act::PanicTwice, Act::AnswerFirstThenPanic] {
         acts.send(act).unwrap();
         tier.put_from(puts(3)).unwrap();
         assert_eq!(drained(&tier).len(), 3);
     }
-    assert_eq!((tier.stats().errors.panicked, tier.stats().stored_blocks), (5, 1));
+    assert_eq!((tier.stats().errors.panicked, tier.stats().stored_blocks), (8, 1));
     drop(acts);
     tier.put_from(puts(3)).unwrap();
     drained(&tier);

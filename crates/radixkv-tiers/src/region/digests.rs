@@ -2,7 +2,6 @@
 //! threads make the copies.
 
 use std::{
-    panic::{AssertUnwindSafe, catch_unwind},
     sync::{Arc, Mutex},
     time::{Duration, Instant},
 };
@@ -10,6 +9,7 @@ use std::{
 use radixkv_region::{self as shared, DigestBlocks, DigestKey, DigestPut, Namespace, Presence};
 
 use crate::{
+    caught::caught,
     key::BlockKey,
     layout::Layout,
     object::Miss,
@@ -228,5 +228,5 @@ fn put<B: Buffer>(blocks: &DigestBlocks, given: &Put<B>) -> Result<(), Failure> 
 
 /// Runs code that uses a caller's buffer, which may panic.
 fn guarded<R>(act: impl FnOnce() -> Result<R, Failure>) -> Result<R, Failure> {
-    catch_unwind(AssertUnwindSafe(act)).unwrap_or(Err(Failure::Buffer))
+    caught(act).unwrap_or(Err(Failure::Buffer))
 }

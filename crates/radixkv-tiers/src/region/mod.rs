@@ -6,10 +6,8 @@
 mod digests;
 
 use std::{
-    any::Any,
     collections::VecDeque,
     fmt,
-    panic::{AssertUnwindSafe, catch_unwind},
     path::Path,
     process,
     sync::{Mutex, MutexGuard, PoisonError},
@@ -20,6 +18,7 @@ pub use digests::DigestTier;
 use radixkv_region::{self as shared, PutError, Region};
 
 use crate::{
+    caught::caught,
     key::{Block, BlockKey},
     layout::{Layout, LayoutDigest, PLAIN},
     object::Miss,
@@ -292,5 +291,5 @@ fn key(key: BlockKey) -> shared::Key {
 
 /// Runs code that uses a caller's buffer, which may panic.
 fn guarded<R>(act: impl FnOnce() -> Result<R, Failure>) -> Result<R, Failure> {
-    catch_unwind(AssertUnwindSafe(act)).unwrap_or_else(|_: Box<dyn Any + Send>| Err(Failure::Buffer))
+    caught(act).unwrap_or(Err(Failure::Buffer))
 }
