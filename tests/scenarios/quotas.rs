@@ -59,6 +59,25 @@ fn a_namespace_over_its_quota_evicts_its_own_in_the_policys_order() {
     assert_eq!((bench.accounts(), bench.stats().evicted_blocks), ([23, 0, 9, 0], 3));
 }
 
+/// More namespaces than one step visits were over their limits, and are at them now.
+// Holds: EV10.
+#[test]
+fn run_once_ends_with_many_namespaces_at_their_limits() {
+    let bench = Bench::new(4, 512);
+    let tenants: Vec<_> = (0..100).map(|name| bench.cache.namespace(&[format!("tenant {name}").as_str()])).collect();
+    for tenant in &tenants {
+        tenant.set_quota(cached(1));
+        drop(put(&bench, tenant, 0, 2).expect("room"));
+    }
+    let steps = (0..1_000).take_while(|_| bench.cache.run_once()).count();
+    assert!(steps < 1_000, "no work is left");
+    tenants.iter().for_each(|tenant| assert_eq!(holdings(&bench, tenant), [1, 0, 0]));
+    // One that exceeds its limit again is found again.
+    tenants[0].set_quota(cached(0));
+    while bench.cache.run_once() {}
+    assert_eq!(holdings(&bench, &tenants[0]), [0, 0, 0]);
+}
+
 /// With inline eviction an insert sees to it at once; a lookup never evicts.
 // Holds: QU1.
 #[test]

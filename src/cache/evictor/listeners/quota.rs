@@ -73,9 +73,11 @@ impl Quotas {
         self.limited.get(&group).map_or(0, |account| account.excess())
     }
 
-    /// The noted groups in reverse order, each with its excess.
+    /// The noted groups that are over their limit, in reverse order, each with its excess. A group
+    /// that an eviction has brought to its limit may still be noted.
     fn owed(&self) -> Vec<(QuotaGroup, usize)> {
-        self.over.keys().rev().map(|(_, group)| (*group, self.excess(*group))).collect()
+        let groups = self.over.keys().rev().map(|(_, group)| (*group, self.excess(*group)));
+        groups.filter(|(_, excess)| *excess > 0).collect()
     }
 
     pub(in crate::cache) fn is_noted(&self, group: QuotaGroup) -> bool {
