@@ -470,24 +470,46 @@ fn ids_of_an_external_pool_come_back_once_it_has_dropped_them() {
 // Holds: RE4.
 #[test]
 fn one_that_caches_them_again_keeps_no_thread_from_its_blocks() {
-    let cache = PrefixCache::builder(4, 4).clock(Clock::Logical).build().expect("sound");
-    let bench = Bench { session: cache.session(), space: cache.default_namespace(), cache };
+    let bench = bench(PrefixCache::builder(4, 4));
     bench.serve_at(1, &sequence(1, 4));
-    let sink = {
-        let (cache, space) = (bench.cache.clone(), bench.space.clone());
-        move |batch: EvictedBatch| {
-            for Evicted { tokens, start, blocks, .. } in batch.pieces {
-                let session = cache.session();
-                let below = session.match_prefix(&space, &tokens[..start]);
-                drop(session.insert(below.lease(), &tokens, blocks));
-            }
-        }
-    };
-    bench.cache.settings().set_eviction_sink(sink).expect("the first");
+    cache_again(&bench);
     drop(bench.session.reserve(4).expect("past the sink at last"));
     assert_eq!(bench.accounts(), [4, 0, 0, 0]);
     // It has a handle of the cache, which would live for ever.
     bench.cache.settings().remove_eviction_sink();
+}
+
+/// Sets a sink that caches again what is evicted.
+fn cache_again(bench: &Bench) {
+    let (cache, space) = (bench.cache.clone(), bench.space.clone());
+    let sink = move |batch: EvictedBatch| {
+        for Evicted { tokens, start, blocks, .. } in batch.pieces {
+            let session = cache.session();
+            let below = session.match_prefix(&space, &tokens[..start]);
+            drop(session.insert(below.lease(), &tokens, blocks));
+        }
+    };
+    bench.cache.settings().set_eviction_sink(sink).expect("the first");
+}
+
+/// Every look of the request evicts blocks, and the sink wakes it by caching them again; a large
+/// request needs several turns for a look.
+// Holds: WA4.
+#[test]
+fn one_that_caches_them_again_keeps_no_waiter_past_its_deadline() {
+    for blocks in [4, 1_200] {
+        let bench = bench(PrefixCache::builder(4, blocks));
+        (0..blocks as u32).for_each(|key| bench.serve_at(1, &sequence(key, 4)));
+        cache_again(&bench);
+        let soon = || Instant::now() + Duration::from_millis(20);
+        let refused = bench.session.reserve(BlockRequest::new(blocks).until(soon()));
+        assert!(matches!(refused, Err(ReserveError::TimedOut { .. })), "{refused:?}");
+        let tokens = sequence(u32::MAX, 4 * blocks);
+        let refused = bench.session.acquire_until(&bench.space, &tokens, 0, soon());
+        assert!(matches!(refused, Err(ReserveError::TimedOut { .. })), "{:?}", refused.err());
+        assert_eq!(bench.cache.stats().waiting_requests, 0);
+        bench.cache.settings().remove_eviction_sink();
+    }
 }
 
 #[test]

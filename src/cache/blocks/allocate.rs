@@ -106,12 +106,17 @@ impl Attempt {
         Self { effort, certainty: Certainty::default(), keeps: true, offers: 0, kept: None }
     }
 
-    /// Whether the request joins the line, because it may not evict without offering to the sink.
+    /// Whether the request waits in the line, because it may not evict without offering to the
+    /// sink. A waiter looks again when it is woken, unless its deadline has passed.
     #[cold]
     fn waits_for_sink(&self, n: usize) -> bool {
         // Relaxed: only a heuristic.
         let keeps = || self.kept.as_ref().is_some_and(|kept| kept.load(Relaxed) > 0);
-        self.effort == Effort::BeforeWaiting && (self.has_offered_enough(n) || keeps())
+        match self.effort {
+            Effort::Once => false,
+            Effort::BeforeWaiting => self.has_offered_enough(n) || keeps(),
+            Effort::Waiting => self.has_offered_enough(n),
+        }
     }
 
     /// Whether the attempt has offered blocks often enough. If they are still missing, the sink

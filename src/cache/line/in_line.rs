@@ -68,8 +68,10 @@ pub(in crate::cache) fn serve_by<R: Request>(request: &R, deadline: Instant) -> 
             Step::Done(done) => return done,
             Step::Waits(refused) => refused,
         };
-        let is_woken = waiter.as_ref().is_some_and(|waiter| waiter.sleep(deadline, request.inner()));
-        if !is_woken {
+        // Checked after each look: work of its own, such as a sink that caches what the look has
+        // evicted, may wake the request during every look.
+        let is_over = Instant::now() >= deadline;
+        if is_over || !waiter.as_ref().is_some_and(|waiter| waiter.sleep(deadline, request.inner())) {
             return Err(refused.timed_out());
         }
     }
