@@ -528,7 +528,7 @@ BUGS = [
     ("inflated without touching the slots taken", "waiting::two_leases_released_to_a_waiter", WEAK,
      [(HOT, "            self.taken.fetch_or(0, AcqRel);\n", "")], "E18"),
     ("the place taken after the look", "waiting::a_reservation_returned_to_a_waiter", EXACT,
-     [(IN_LINE, "        let is_woken = waiter.as_ref()", "        waiter = Some(request.join());\n        let is_woken = waiter.as_ref()")]),
+     [(IN_LINE, "        let is_over = Instant::now()", "        waiter = Some(request.join());\n        let is_over = Instant::now()")]),
 
     ("a task whose waker is kept after its look", "waiting::a_reservation_returned_to_a_task", EXACT,
      [(IN_LINE, "    arm(waiter.signal());\n    match request", "    let done = request.look_in_turn(waiter);\n    arm(waiter.signal());\n    match done"),
