@@ -6,7 +6,7 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use radixkv::{BlockRequest, Lease, PrefixCache, Quota};
+use radixkv::{BlockRequest, Lease, Namespace, PrefixCache, Quota};
 
 /// Hundreds of slices of every verb.
 const LEAVES: u32 = 100_000;
@@ -203,4 +203,73 @@ fn blocks_on_their_way_into_the_cache_are_no_reason_to_refuse_within_a_quota() {
 #[test]
 fn leases_that_come_and_go_in_a_namespace_are_no_reason_to_refuse_for_its_quota() {
     assert_eq!(refused_beside_inserts(1_000, 16, true), 0);
+}
+
+/// Runs `verb` to its end beside a thread that repeats `other` until then.
+fn ends_beside(verb: impl FnOnce(), mut other: impl FnMut(u32) + Send) {
+    let (over, ready) = (AtomicBool::new(false), Barrier::new(2));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            ready.wait();
+            (0..).take_while(|_| !over.load(Relaxed)).for_each(&mut other);
+        });
+        ready.wait();
+        verb();
+        over.store(true, Relaxed);
+    });
+}
+
+/// Each new limit makes the evictor sort all candidates.
+// Holds: EV11.
+#[test]
+fn settling_and_evicting_end_beside_a_thread_that_sets_new_limits() {
+    let (cache, leases) = leased();
+    drop(leases);
+    cache.settle();
+    let (session, to_limit) = (cache.session(), cache.clone());
+    let limit = move |key: u32| {
+        let space = to_limit.namespace(&[format!("tenant {key}").as_str()]);
+        let miss = session.match_prefix(&space, &[key]);
+        let block = session.reserve(1).expect("others can go");
+        drop(session.insert(miss.lease(), &[key], block).expect("it fits"));
+        space.set_quota(Quota::default().cached_blocks(1));
+    };
+    let tenant = cache.namespace(&["limited"]);
+    let verbs = || {
+        cache.default_namespace().set_quota(Quota::default().cached_blocks(10));
+        cache.settle();
+        assert!(cache.default_namespace().stats().cached_blocks <= 10);
+        assert_eq!(tenant.evict(1), 0);
+    };
+    ends_beside(verbs, limit);
+    cache.validate().expect("sound");
+}
+
+// Holds: EV11.
+#[test]
+fn settling_and_clearing_end_beside_threads_that_make_garbage() {
+    let cache = PrefixCache::builder(1, 4_096).build().expect("sound");
+    let (verbs, garbage) = (cache.namespace(&["verbs"]), cache.namespace(&["garbage"]));
+    let fill = |space: &Namespace, keys: u32| {
+        let session = cache.session();
+        for key in 0..keys {
+            let miss = session.match_prefix(space, &[key]);
+            if let Ok(block) = session.reserve(1 - miss.blocks().len()) {
+                drop(session.insert(miss.lease(), &[key], block).expect("it fits"));
+            }
+        }
+    };
+    let settle_and_clear = || {
+        for _ in 0..10 {
+            fill(&verbs, 100);
+            cache.settle();
+            verbs.clear();
+        }
+    };
+    ends_beside(settle_and_clear, |_| {
+        fill(&garbage, 1_000);
+        garbage.clear();
+    });
+    cache.settle();
+    assert_eq!((cache.stats().garbage_bytes, cache.validate()), (0, Ok(())));
 }

@@ -62,7 +62,8 @@ pub(crate) struct Domain {
 }
 
 /// Ripe batches of one participant; participants share a bay if there are more of them than bays.
-type Bay = Idle<Box<Batch>, 2>;
+type Bay = Idle<Box<Batch>, BAY>;
+const BAY: usize = 2;
 
 /// State that participants and garbage reach through a pointer.
 #[derive(Debug)]
@@ -84,10 +85,10 @@ impl Shared {
         self.freed.left_of(&self.records)
     }
 
-    /// Frees the batches in all bays.
+    /// Frees the batches in all bays, and no batch that another thread adds later.
     fn empty_bays(&self) {
         for bay in &self.bays {
-            while let Some(batch) = bay.take() {
+            for batch in std::iter::from_fn(|| bay.take()).take(BAY) {
                 // SAFETY: I1: a batch in a bay is ripe.
                 unsafe { batch.free(None) };
             }
@@ -300,19 +301,23 @@ impl Local {
         &self.record
     }
 
-    /// Frees all garbage that no thread can see any more, and sorts free slots into sparse slabs.
-    /// Call it without a guard, because each pass may advance the epoch once; each frees some
-    /// batches.
+    /// Frees the present garbage, as far as no thread can see it any more, and sorts free slots into
+    /// sparse slabs. Call it without a guard, because each pass may advance the epoch once; each
+    /// frees some batches. Ends whatever garbage other threads add: batches are freed in the order
+    /// in which they were handed over.
     pub(crate) fn reclaim(&self) {
         self.hand_over();
         let freed = &self.shared().freed;
+        // Relaxed: a gauge.
+        let goal = freed.total() + self.shared().garbage.load(Relaxed) as u64;
         let (mut passes, mut idle_passes) = (0, 0);
         while idle_passes < EPOCHS + passes / BATCHES {
             let before = freed.total();
             self.handle.pin().flush();
             self.shared().empty_bays();
             passes += 1;
-            idle_passes = if freed.total() == before { idle_passes + 1 } else { 0 };
+            let is_idle = freed.total() == before || before >= goal;
+            idle_passes = if is_idle { idle_passes + 1 } else { 0 };
         }
         self.shared().sort_slots_in();
     }

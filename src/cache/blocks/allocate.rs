@@ -11,7 +11,9 @@ use super::block_request::{Ask, BlockRequest};
 use super::reservation::{Reservation, ReserveError};
 use super::shared_blocks::SharedBlocks;
 use crate::block::BlockId;
-use crate::cache::evictor::{Alone, Beneficiary, Evictor, LOOKS, LeasePass, Request as EvictionRequest, Resources};
+use crate::cache::evictor::{
+    Alone, Beneficiary, Evictor, LOOKS, LeasePass, Request as EvictionRequest, Resources, SortGoal,
+};
 use crate::cache::inner::{Inner, STEP};
 use crate::cache::leases::strong_ref::StrongRef;
 use crate::cache::line::in_line::{Request, serve_by};
@@ -265,7 +267,7 @@ impl Inner {
             charge: QuotaCharge::default(),
             cache: strong_ref(),
         };
-        let mut attempt = Attempt::new(effort);
+        let (mut attempt, mut sorting) = (Attempt::new(effort), SortGoal::default());
         let mut turn = |evictor: &mut Evictor<'_>, resources: Resources<'_>| -> Result<bool, ReserveError> {
             if effort == Effort::Waiting {
                 evictor.settle_for_waiter(resources);
@@ -281,7 +283,7 @@ impl Inner {
                 let available = has + evictor.free(resources) + evictor.evictable();
                 if available < n { Err(ReserveError::Exhausted { requested: n, available }) } else { Ok(()) }
             })?;
-            if !evictor.may_charge(account, n, resources)? {
+            if !evictor.may_charge(account, n, &mut sorting, resources)? {
                 return Ok(false);
             }
             let taken = self.try_reserve_in_turn(n, &mut reservation.blocks, true, &mut attempt, evictor, resources);

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use crate::cache::evictor::{Evictor, Resources, SWEEP_SLICE, runs_below};
+use crate::cache::evictor::{Evictor, Resources, SWEEP_SLICE, SortGoal, runs_below};
 use crate::cache::inner::Inner;
 use crate::cache::namespaces::namespace::Namespace;
 use crate::cache::prefix_cache::PrefixCache;
@@ -23,9 +23,11 @@ pub(in crate::cache) fn evict(cache: &PrefixCache, blocks: usize) -> usize {
 }
 
 pub(in crate::cache) fn evict_namespace(cache: &PrefixCache, namespace: &Namespace, blocks: usize) -> usize {
+    let mut sorting = SortGoal::default();
     cache.inner.evict_in_turns(blocks, |evictor, want, resources| {
         // A removed namespace has no blocks.
-        namespace.0.root(resources.guard).map_or(Some(0), |_| evictor.evict_of(&namespace.0.account, want, resources))
+        let there = namespace.0.root(resources.guard);
+        there.map_or(Some(0), |_| evictor.evict_of(&namespace.0.account, want, &mut sorting, resources))
     })
 }
 

@@ -113,12 +113,9 @@ impl Evictor<'_> {
     }
 
     /// Does a slice of a pass: first by the time for any namespace, then by their own. Returns true
-    /// if more is left. Takes in at most `entries` changes, which it subtracts from `entries`. Does
-    /// nothing while candidates are being sorted.
+    /// if more is left. Takes in at most `entries` changes, which it subtracts from `entries`. The
+    /// candidates of the pass's namespaces are sorted.
     pub(super) fn age(&mut self, pass: &mut AgingPass, entries: &mut usize, resources: Resources<'_>) -> bool {
-        if self.is_sorting() {
-            return false;
-        }
         let mut slice = SLICE;
         if let Some(since) = pass.of_all.and_then(|time| pass.present.before(time)) {
             slice -= self.drop_idle(None, since, slice, entries, resources);
@@ -146,8 +143,11 @@ impl Evictor<'_> {
     }
 
     /// As [`age`](Self::age), for the pass that the evictor's steps share, each step with its own
-    /// current time.
+    /// current time. Does nothing while candidates are being sorted.
     pub(super) fn age_on(&mut self, mut pass: AgingPass, entries: &mut usize, resources: Resources<'_>) -> bool {
+        if self.is_sorting() {
+            return false;
+        }
         pass.up_to = self.first().ranking.aging.up_to;
         let more = self.age(&mut pass, entries, resources);
         self.first_mut().ranking.aging.up_to = pass.up_to.filter(|_| more);

@@ -74,7 +74,7 @@ pub(super) use dead_runs::DeadRuns;
 pub(super) use exchange::{FEW_SLICES, SLICE};
 pub(super) use listeners::{
     Beneficiary, Cut, ForSink, GONE, LeftForSink, Listed, Listing, Live, LiveSettings, Outlet, QuotaPass, SharedOutlet,
-    Subscriber, Victim, Victims,
+    SortGoal, Subscriber, Victim, Victims,
 };
 pub(super) use ranking::Ranking;
 pub(super) use retained::Retained;

@@ -2,7 +2,7 @@
 //! background evictor and reservations that evict call it.
 
 use super::exchange::SLICE;
-use super::{AgingPass, Evictor, QuotaPass, Ranking, Resources};
+use super::{AgingPass, Evictor, QuotaPass, Ranking, Resources, SortGoal};
 
 /// The maintenance in one [`settle`](crate::PrefixCache::settle): only work that was pending when
 /// it began, whatever other threads add meanwhile.
@@ -12,13 +12,14 @@ pub(in crate::cache) struct Upkeep {
     aging: Option<AgingPass>,
     /// The number of exchanges that had begun; set by the first slice.
     begun: Option<u64>,
+    sorting: SortGoal,
     /// Begins after the candidates are sorted by their groups.
     quotas: QuotaPass,
 }
 
 impl Upkeep {
     pub(in crate::cache) fn new(aging: Option<AgingPass>) -> Self {
-        Self { aging, begun: None, quotas: QuotaPass::default() }
+        Self { aging, begun: None, sorting: SortGoal::default(), quotas: QuotaPass::default() }
     }
 }
 
@@ -54,10 +55,12 @@ impl Evictor<'_> {
         // part of this work.
         let known = *upkeep.begun.get_or_insert(begun);
         let exchanging = self.advance_exchange(SLICE, resources) && begun == known;
-        let sorting = self.sort_groups(SLICE, resources);
+        if self.sort_towards(&mut upkeep.sorting, resources) {
+            return true;
+        }
         let mut entries = usize::MAX;
         let aging = upkeep.aging.as_mut().is_some_and(|pass| self.age(pass, &mut entries, resources));
-        exchanging || sorting || aging || self.keep_to_quotas(&mut upkeep.quotas, &mut entries, resources)
+        exchanging || aging || self.keep_to_quotas(&mut upkeep.quotas, &mut entries, resources)
     }
 
     /// Whether there is upkeep to do other than taking entries from the queue.

@@ -54,7 +54,7 @@ pub(in crate::cache) use invalidation::{Cut, Hidden};
 pub(in crate::cache) use listing::{Listed, Listing, Listings};
 pub(in crate::cache) use live::{Live, LiveSettings};
 pub(in crate::cache) use observers::{GONE, Observers, Subscriber, Victim, Victims};
-pub(in crate::cache) use quota::{QuotaPass, Quotas, Sorting};
+pub(in crate::cache) use quota::{QuotaPass, Quotas, SortGoal, Sorting};
 pub(in crate::cache) use sinking::{Beneficiary, ForSink, LeftForSink, Outlet, SharedOutlet, Sinking};
 
 /// The state of all listeners.

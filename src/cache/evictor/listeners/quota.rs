@@ -28,6 +28,10 @@ pub(in crate::cache) struct Quotas {
     /// The noted groups: all that are over their limit and have a candidate, and some others.
     over: GroupTable,
     groups: usize,
+    /// The number of rounds of sorting that have begun.
+    rounds: u64,
+    /// Whether another round begins after the one in progress.
+    sorts_again: bool,
     /// The number of namespaces with a limit on cached blocks.
     limits: usize,
 }
@@ -57,11 +61,16 @@ impl Sorting {
     }
 }
 
+/// The last round of sorting that the present groups need; set by the first slice.
+#[derive(Debug, Default)]
+pub(in crate::cache) struct SortGoal(Option<u64>);
+
 /// One pass that evicts the blocks that namespaces have beyond their limits: one namespace after
 /// another, and from each as many as its excess when the pass began. So a pass ends and reaches
 /// each namespace, whatever others insert meanwhile.
 #[derive(Debug, Default)]
 pub(in crate::cache) struct QuotaPass {
+    sorting: SortGoal,
     /// The noted groups in reverse order, with the number of blocks that each must still lose; set
     /// by the first slice.
     owed: Option<Vec<(QuotaGroup, usize)>>,
@@ -177,8 +186,14 @@ impl Evictor<'_> {
         group
     }
 
-    /// Begins to file every slot again, slice by slice.
+    /// Begins to file every slot again, slice by slice: at once, or after the round in progress,
+    /// which therefore ends however often groups are made.
     pub(in crate::cache) fn begin_sorting(&mut self) {
+        if self.is_sorting() {
+            self.common.listeners.quotas.sorts_again = true;
+            return;
+        }
+        self.common.listeners.quotas.rounds += 1;
         for shard in self.shards_mut() {
             shard.sorting.round = shard.ranking.slots().len();
             shard.sorting.unsorted = shard.sorting.round;
@@ -191,10 +206,11 @@ impl Evictor<'_> {
         &mut self,
         account: &Arc<NamespaceAccount>,
         want: usize,
+        sorting: &mut SortGoal,
         resources: Resources<'_>,
     ) -> Option<usize> {
         let group = self.group_of(account);
-        if self.sort_groups(SLICE, resources) {
+        if self.sort_towards(sorting, resources) {
             return None;
         }
         let mut entries = usize::MAX;
@@ -204,10 +220,15 @@ impl Evictor<'_> {
     }
 
     /// Evicts a slice of one namespace's blocks beyond its limit; returns true if more are left.
-    pub(in crate::cache) fn keep_to_quota(&mut self, account: &NamespaceAccount, resources: Resources<'_>) -> bool {
+    pub(in crate::cache) fn keep_to_quota(
+        &mut self,
+        account: &NamespaceAccount,
+        sorting: &mut SortGoal,
+        resources: Resources<'_>,
+    ) -> bool {
         let excess = account.excess();
         let Some(group) = account.group.get(&self.owner).filter(|_| excess > 0) else { return false };
-        if self.sort_groups(SLICE, resources) {
+        if self.sort_towards(sorting, resources) {
             return true;
         }
         let mut entries = usize::MAX;
@@ -239,7 +260,19 @@ impl Evictor<'_> {
                 }
             }
         }
+        if self.common.listeners.quotas.sorts_again && !self.is_sorting() {
+            self.common.listeners.quotas.sorts_again = false;
+            self.begin_sorting();
+        }
         self.is_sorting()
+    }
+
+    /// Files a slice of slots again; returns true if more are left that the groups of the first call
+    /// with this goal need. Groups that other threads make later do not move the goal.
+    pub(in crate::cache) fn sort_towards(&mut self, goal: &mut SortGoal, resources: Resources<'_>) -> bool {
+        let Quotas { rounds, sorts_again, .. } = &self.common.listeners.quotas;
+        let goal = *goal.0.get_or_insert(rounds + u64::from(*sorts_again));
+        self.sort_groups(SLICE, resources) && self.common.listeners.quotas.rounds <= goal
     }
 
     /// Whether some candidates may not be filed under their group yet.
@@ -283,7 +316,7 @@ impl Evictor<'_> {
     ) -> bool {
         // Blocks that were cached before their namespace had a limit are found only after sorting
         // by groups.
-        if self.sort_groups(SLICE, resources) {
+        if pass.owed.is_none() && self.sort_towards(&mut pass.sorting, resources) {
             return true;
         }
         let owed = pass.owed.get_or_insert_with(|| self.common.listeners.quotas.owed());

@@ -2,7 +2,7 @@
 
 use super::{NamespaceStats, Quota, QuotaCharge};
 use crate::cache::blocks::reservation::{Reservation, ReserveError};
-use crate::cache::evictor::{Evictor, QuotaPass, Resources, runs_below};
+use crate::cache::evictor::{Evictor, QuotaPass, Resources, SortGoal, runs_below};
 use crate::cache::inner::{Inner, STEP};
 use crate::cache::namespaces::namespace::Namespace;
 use crate::cache::prefix_cache::PrefixCache;
@@ -50,18 +50,19 @@ impl Inner {
         if account.pinned_limit().is_none() {
             return Ok(QuotaCharge::of(account, blocks));
         }
-        let turn = |evictor: &mut Evictor<'_>, resources: Resources<'_>| {
-            let may = evictor.may_charge(account, blocks, resources)?;
+        let mut sorting = SortGoal::default();
+        let mut turn = |evictor: &mut Evictor<'_>, resources: Resources<'_>| {
+            let may = evictor.may_charge(account, blocks, &mut sorting, resources)?;
             Ok(may.then(|| QuotaCharge::of(account, blocks)))
         };
-        let mut charged = self.settled(turn)?;
+        let mut charged = self.settled(&mut turn)?;
         loop {
             if let Some(charge) = charged {
                 // For the reason given in `reserve_with_quota`.
                 self.ring();
                 return Ok(charge);
             }
-            charged = self.in_turn(turn)?;
+            charged = self.in_turn(&mut turn)?;
         }
     }
 
@@ -218,10 +219,11 @@ impl Evictor<'_> {
         &mut self,
         account: &NamespaceAccount,
         blocks: usize,
+        sorting: &mut SortGoal,
         resources: Resources<'_>,
     ) -> Result<bool, OverQuota> {
         self.look_again(resources, |_| account.check_charge(blocks))?;
-        if self.keep_to_quota(account, resources) {
+        if self.keep_to_quota(account, sorting, resources) {
             return Ok(false);
         }
         // Again: a victim may have been leased.
