@@ -73,6 +73,39 @@ fn a_clear_takes_turns() {
     assert!(takes_turns(PrefixCache::clear), "it kept its turn to the end");
 }
 
+/// Retentions end before the first block is freed.
+// Holds: EV8.
+#[test]
+fn a_clear_of_retained_prefixes_takes_turns() {
+    let took_turns = (0..TRIES).any(|_| {
+        let (cache, leases) = leased();
+        let session = cache.session();
+        leases.iter().for_each(|lease| session.retain(lease, Duration::from_secs(3_600)).expect("it is cached"));
+        drop(leases);
+        cache.settle();
+        let (over, ready) = (AtomicBool::new(false), Barrier::new(2));
+        let found = std::thread::scope(|scope| {
+            let other = scope.spawn(|| {
+                let (mut found, space) = (BTreeSet::new(), cache.namespace(&["other"]));
+                ready.wait();
+                while !over.load(Relaxed) {
+                    // Changes nothing, and waits for the end of the other thread's turn.
+                    space.set_quota(Quota::default());
+                    found.insert(cache.stats().protected_blocks);
+                }
+                found
+            });
+            ready.wait();
+            cache.clear();
+            over.store(true, Relaxed);
+            other.join().expect("no panic")
+        });
+        assert_eq!((cache.stats().free_blocks, cache.validate()), (LEAVES as usize, Ok(())));
+        found.iter().any(|protected| (1..LEAVES as usize).contains(protected))
+    });
+    assert!(took_turns, "it kept its turn until the last retention had ended");
+}
+
 // Holds: EV8.
 #[test]
 fn an_eviction_takes_turns() {

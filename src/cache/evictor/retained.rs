@@ -10,7 +10,11 @@ use std::ops::Bound;
 
 use super::{Evictor, Resources, Shard};
 use crate::reclaim::{Link, Ref};
+use crate::sync::model_size;
 use crate::tree::{Point, PointTable, Space};
+
+/// The most retentions that one turn of a clear ends.
+const SLICE: usize = model_size(128, 1);
 
 /// A deadline, and a serial number that distinguishes equal deadlines.
 type Deadline = (u64, u64);
@@ -180,10 +184,14 @@ impl Evictor<'_> {
         }
     }
 
-    /// Ends all retentions in `space`.
-    pub(super) fn end_retentions(&mut self, space: Ref<'_, Space>, resources: Resources<'_>) {
-        while let Some(point) = self.common.retained.first_in(space.link()) {
+    /// Ends up to [`SLICE`] retentions in `space`; returns true if none is left.
+    pub(in crate::cache) fn end_retentions(&mut self, space: Ref<'_, Space>, resources: Resources<'_>) -> bool {
+        for _ in 0..SLICE {
+            let Some(point) = self.common.retained.first_in(space.link()) else { break };
             self.release_retention(point.get(resources.guard), resources);
         }
+        // Takes in the evictor's own changes.
+        self.drain(&mut 0, resources);
+        self.common.retained.first_in(space.link()).is_none()
     }
 }

@@ -16,17 +16,18 @@ pub(in crate::cache) const SLICE: usize = model_size(24, 2);
 
 impl Evictor<'_> {
     /// Frees all unleased blocks of `space`, which was just detached; it is retired with its last
-    /// lease. Returns true. If `space` has too many runs for one turn, frees none and returns
-    /// false: the caller continues with [`sweep`](Self::sweep) and
-    /// [`finish_sweep`](Self::finish_sweep).
+    /// lease. Returns true. If `space` has too many runs or retentions for one turn, frees none and
+    /// returns false: the caller continues with [`end_retentions`](Self::end_retentions),
+    /// [`sweep`](Self::sweep) and [`finish_sweep`](Self::finish_sweep).
     pub(in crate::cache) fn begin_sweep<'g>(&mut self, space: Ref<'g, Space>, resources: Resources<'g>) -> bool {
         self.common.detached.insert(space.link());
         self.settle(resources);
-        self.end_retentions(space, resources);
+        let ended = self.end_retentions(space, resources);
         let Some(root) = space.root(resources.guard) else {
             return true;
         };
-        let (runs, all) = runs_below(root, SLICE, resources.guard);
+        let (runs, few) = runs_below(root, SLICE, resources.guard);
+        let all = few && ended;
         if all {
             self.sweep(runs.into_iter().rev(), resources);
             self.finish_sweep(space, resources);

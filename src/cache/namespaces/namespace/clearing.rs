@@ -116,6 +116,7 @@ impl Inner {
         // Pinned throughout: runs that other threads evict meanwhile stay readable. The space
         // itself stays until `finish_sweep`.
         let guard = local.pin();
+        while !self.in_turn(|evictor, resources| evictor.end_retentions(space.get(resources.guard), resources)) {}
         let Some(root) = space.get(&guard).root(&guard) else { return };
         let (runs, _) = runs_below(root, usize::MAX, &guard);
         let runs: Vec<_> = runs.into_iter().rev().map(|run| run.link()).collect();
