@@ -1,7 +1,10 @@
 //! Rebuilds a worker's holdings from batches that may arrive twice, late or never. Does no I/O:
 //! callers such as `Subscriber` feed it messages.
 
-use std::ops::Range;
+use std::{
+    ops::Range,
+    panic::{AssertUnwindSafe, catch_unwind},
+};
 
 use crate::{
     batch::{Batch, Numbered},
@@ -112,6 +115,8 @@ pub struct Counts {
     pub restarts: u64,
     /// Snapshots that were restored.
     pub snapshots: u64,
+    /// Calls of the watcher that panicked.
+    pub watcher_panics: u64,
 }
 
 impl Follower {
@@ -130,7 +135,8 @@ impl Follower {
         Self { holdings: self.holdings.max_bytes(bytes), ..self }
     }
 
-    /// Calls `watcher` for each change of the holdings, on the thread that feeds the follower.
+    /// Calls `watcher` for each change of the holdings, on the thread that feeds the follower. A
+    /// call that panics is counted ([`Counts::watcher_panics`]), and following continues.
     pub fn watched(self, watcher: impl FnMut(Update<'_>) + Send + 'static) -> Self {
         Self { watcher: Some(Box::new(watcher)), ..self }
     }
@@ -271,9 +277,7 @@ impl Follower {
             // After a clear, missing batches no longer matter.
             self.is_incomplete &= *event != Event::Cleared;
             self.counts.events += 1;
-            if let Some(watcher) = &mut self.watcher {
-                watcher(Update::Applied(event));
-            }
+            self.tell(Update::Applied(event));
         }
         Ok(())
     }
@@ -290,8 +294,15 @@ impl Follower {
 
     fn forget(&mut self) {
         self.holdings.clear();
+        self.tell(Update::Forgotten);
+    }
+
+    /// Calls the watcher. A panic must not leave a batch half applied, nor end a subscriber's
+    /// thread.
+    fn tell(&mut self, update: Update<'_>) {
         if let Some(watcher) = &mut self.watcher {
-            watcher(Update::Forgotten);
+            let told = catch_unwind(AssertUnwindSafe(|| watcher(update)));
+            self.counts.watcher_panics += u64::from(told.is_err());
         }
     }
 

@@ -120,6 +120,23 @@ fn media_and_groups_are_kept_apart() {
     assert_eq!(apply(removed(None, Some(1))), (0, vec![0, 0]));
 }
 
+/// A watcher that panics is called again for the next event, and the batch is applied as a whole.
+#[test]
+fn a_watcher_that_panics_is_counted() {
+    let (sender, told) = std::sync::mpsc::channel();
+    let mut follower = Follower::new().watched(move |update| {
+        sender.send(format!("{update:?}")).unwrap();
+        panic!("a watcher's panic");
+    });
+    let events = vec![store(1, None, 2), store(2, Some(1), 2)];
+    let batch = Batch { time: 1.0, events, ..Batch::default() };
+    assert_eq!(follower.take(&Numbered { seq: 0, batch }), Ok(Verdict::Applied));
+    assert_eq!((follower.holdings().len(), follower.next_seq(), told.try_iter().count()), (2, Some(1), 2));
+    assert_eq!(follower.restore(5, None, &[store(9, None, 2)]), Ok(()));
+    assert_eq!((follower.holdings().len(), follower.counts().watcher_panics), (1, 4));
+    assert!(follower.is_complete());
+}
+
 /// vLLM says no tokens of what it copied to the host: known blocks are in one more place, others
 /// are held by name alone until their tokens are said.
 // Holds: WE16.

@@ -114,8 +114,8 @@ impl SubscriberBuilder {
         Self { follower: self.follower.max_bytes(bytes), ..self }
     }
 
-    /// Calls `watcher` for each change of the holdings, on the subscriber's thread. Call it after
-    /// [`block_size`](Self::block_size).
+    /// Calls `watcher` for each change of the holdings, on the subscriber's thread, as
+    /// [`Follower::watched`]. Call it after [`block_size`](Self::block_size).
     pub fn watched(self, watcher: impl FnMut(Update<'_>) + Send + 'static) -> Self {
         Self { follower: self.follower.watched(watcher), ..self }
     }
@@ -188,8 +188,7 @@ impl Drop for Subscriber {
 
 impl Shared {
     fn follower(&self) -> MutexGuard<'_, Follower> {
-        // A watcher runs after an event was applied completely, so the holdings are valid even if
-        // it panicked.
+        // Only a caller's function panics while it is locked, and it cannot change the follower.
         self.follower.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

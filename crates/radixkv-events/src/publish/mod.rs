@@ -45,10 +45,17 @@ pub struct Publisher {
     /// `None` only during the drop.
     queue: Option<mpsc::Sender<Numbered>>,
     lost: AtomicU64,
-    sent: Arc<AtomicU64>,
+    counts: Arc<Counts>,
     endpoint: String,
     replay: Option<String>,
     thread: Option<JoinHandle<()>>,
+}
+
+/// Counts of the publisher's thread.
+#[derive(Debug, Default)]
+struct Counts {
+    sent: AtomicU64,
+    snapshot_panics: AtomicU64,
 }
 
 /// Settings of a [`Publisher`].
@@ -142,7 +149,8 @@ impl PublisherBuilder {
     /// Sets the source of snapshots for subscribers that request one. Default: none; requests get
     /// an empty answer.
     ///
-    /// `snapshot` is called on the publisher's thread, which sends no batches meanwhile.
+    /// `snapshot` is called on the publisher's thread, which sends no batches meanwhile. If it
+    /// panics, the request gets an empty answer ([`Publisher::snapshot_panics`]).
     pub fn snapshot(self, snapshot: impl FnMut() -> Snapshot + Send + 'static) -> Self {
         Self { snapshot: Some(Box::new(snapshot)), ..self }
     }
@@ -159,15 +167,15 @@ impl PublisherBuilder {
         let runtime = runtime.map_err(PublishError::Thread)?;
         let (queue, batches) = mpsc::channel(self.queue);
         let (ready, bound) = once::sync_channel(1);
-        let sent = Arc::new(AtomicU64::new(0));
+        let counts = Arc::<Counts>::default();
         let run = {
-            let sent = Arc::clone(&sent);
-            move || runtime.block_on(serve::run(self, batches, &ready, &sent))
+            let counts = Arc::clone(&counts);
+            move || runtime.block_on(serve::run(self, batches, &ready, &counts))
         };
         let thread = thread::Builder::new().name("kv-events".to_owned()).spawn(run).map_err(PublishError::Thread)?;
         let (endpoint, replay) = bound.recv().expect("the thread reports the result of binding")?;
         let lost = AtomicU64::new(0);
-        Ok(Publisher { queue: Some(queue), lost, sent, endpoint, replay, thread: Some(thread) })
+        Ok(Publisher { queue: Some(queue), lost, counts, endpoint, replay, thread: Some(thread) })
     }
 }
 
@@ -222,7 +230,13 @@ impl Publisher {
     /// Batches that were sent, with or without subscribers.
     pub fn sent_batches(&self) -> u64 {
         // Relaxed: a count.
-        self.sent.load(Relaxed)
+        self.counts.sent.load(Relaxed)
+    }
+
+    /// Requests for a snapshot whose source panicked.
+    pub fn snapshot_panics(&self) -> u64 {
+        // Relaxed: a count.
+        self.counts.snapshot_panics.load(Relaxed)
     }
 
     /// Batches that were dropped because the queue was full.

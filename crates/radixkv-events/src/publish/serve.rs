@@ -4,11 +4,8 @@
 use std::{
     future, io,
     net::{Ipv4Addr, SocketAddr},
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering::Relaxed},
-        mpsc::SyncSender,
-    },
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::{Arc, atomic::Ordering::Relaxed, mpsc::SyncSender},
     time::Duration,
 };
 
@@ -22,7 +19,7 @@ use zeromq::{
     Endpoint, PubSocket, RouterRecvHalf, RouterSendHalf, RouterSocket, Socket, SocketRecv, SocketSend, ZmqMessage,
 };
 
-use super::{PublishError, PublisherBuilder, Snapshot, ring::Ring};
+use super::{Counts, PublishError, PublisherBuilder, Snapshot, ring::Ring};
 use crate::{
     batch::{Batch, Numbered, now},
     endpoint,
@@ -55,7 +52,7 @@ pub(super) async fn run(
     settings: PublisherBuilder,
     mut batches: mpsc::Receiver<Numbered>,
     ready: &SyncSender<Bound>,
-    sent: &AtomicU64,
+    counts: &Counts,
 ) {
     let (mut server, relays) = match Server::bind(settings).await {
         Ok((server, relays, bound)) => {
@@ -73,11 +70,11 @@ pub(super) async fn run(
                 Some(numbered) => {
                     server.send(&numbered).await;
                     // Relaxed: a count.
-                    sent.fetch_add(1, Relaxed);
+                    counts.sent.fetch_add(1, Relaxed);
                 }
                 None => break,
             },
-            asked = next_request(server.asked.as_mut()) => server.answer(asked),
+            asked = next_request(server.asked.as_mut()) => server.answer(asked, counts),
         }
     }
     sleep(LINGER).await;
@@ -142,14 +139,22 @@ impl Server {
     }
 
     /// Answers a request on a new task; does nothing if [`ANSWERS`] tasks are already answering.
-    fn answer(&mut self, Request { identity, what }: Request) {
+    fn answer(&mut self, Request { identity, what }: Request, counts: &Counts) {
         let (Some(mut socket), Ok(permit)) = (self.answers.clone(), Arc::clone(&self.permits).try_acquire_owned())
         else {
             return;
         };
         let payloads = match (what == SNAPSHOT, &mut self.settings.snapshot) {
             (false, _) => self.ring.from(u64::from_be_bytes(what)),
-            (true, Some(snapshot)) => payloads(&snapshot(), self.settings.format),
+            // A panic of the source must not end the thread, which also sends the batches.
+            (true, Some(snapshot)) => match catch_unwind(AssertUnwindSafe(snapshot)) {
+                Ok(snapshot) => payloads(&snapshot, self.settings.format),
+                Err(_) => {
+                    // Relaxed: a count.
+                    counts.snapshot_panics.fetch_add(1, Relaxed);
+                    Vec::new()
+                }
+            },
             (true, None) => Vec::new(),
         };
         let topic = self.topic.clone();

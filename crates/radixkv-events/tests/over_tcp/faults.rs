@@ -102,6 +102,23 @@ fn garbage_is_counted_and_following_goes_on() {
     strange(&messages, is_done, |endpoint| Subscriber::builder(endpoint).start().unwrap());
 }
 
+/// Callers' functions that panic end neither the publisher's nor the subscriber's thread.
+#[test]
+fn panics_of_snapshots_and_watchers_are_counted() {
+    let builder = Publisher::builder(ANY).replay(ANY).snapshot(|| panic!("a snapshot's panic"));
+    let publisher = builder.build().unwrap();
+    let mut worker = Worker::new();
+    worker.publish(&publisher, 3);
+    let builder = Subscriber::builder(publisher.endpoint()).replay(publisher.replay_endpoint().unwrap());
+    let subscriber = builder.watched(|_| panic!("a watcher's panic")).start().unwrap();
+    wait(&subscriber, "the first batches", |follower| follower.next_seq() == Some(3));
+    worker.publish(&publisher, 1);
+    wait(&subscriber, "one more batch", |follower| follower.next_seq() == Some(4));
+    assert!(publisher.snapshot_panics() >= 1 && publisher.sent_batches() == 4);
+    subscriber.with(|follower| assert!(follower.counts().watcher_panics >= 4 && follower.is_complete()));
+    assert_eq!(subscriber.failure(), None);
+}
+
 /// What an earlier publisher sent may come after the snapshot of its successor: it is passed over.
 #[test]
 fn an_earlier_life_does_not_come_back() {

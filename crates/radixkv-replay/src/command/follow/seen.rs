@@ -62,7 +62,7 @@ impl Worker {
             blocks,
             tokens: tokens(blocks),
         });
-        let Counts { batches, events, skipped_events, duplicates, gaps, lost_batches, garbage, restarts, snapshots } =
+        let Counts { batches, events, skipped_events, duplicates, gaps, lost_batches, garbage, restarts, snapshots, .. } =
             follower.counts();
         Self {
             endpoint: endpoint.to_owned(),
