@@ -173,6 +173,7 @@ impl Scheduler {
             lease: Some(hit.into_lease()),
             own,
             claim: Some(claim),
+            refused: false,
         };
         // Also counts as a use of the matched blocks, which the lookups did not.
         sequence.catch_up(&mut self.workspace);

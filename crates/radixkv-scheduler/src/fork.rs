@@ -208,7 +208,7 @@ impl Scheduler {
         ticket.prompt_len = ticket.prompt_len.min(len);
         // A copied whole block counts as computed, but has no content until the next step: a fork
         // with such a block must not publish.
-        ticket.publish &= start.copied.iter().all(|&(_, tokens)| tokens < size);
+        ticket.publish &= !self.running[at].refused && start.copied.iter().all(|&(_, tokens)| tokens < size);
         (ticket.cached, ticket.computed) = (Some(start.computed), 0);
         let slot = self.workspace.slots.take(1).expect("enough are free")[0];
         self.workspace.slots.write(slot, 0, &start.shared);
@@ -224,6 +224,7 @@ impl Scheduler {
             lease: Some(start.lease.try_clone().expect("a batch has fewer sequences than a prefix may have leases")),
             own,
             claim: None,
+            refused: false,
         }
     }
 }

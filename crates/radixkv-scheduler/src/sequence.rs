@@ -60,6 +60,9 @@ pub struct Sequence {
     pub(super) lease: Option<Lease>,
     pub(super) own: Reservation,
     pub(super) claim: Option<Claim>,
+    /// Whether the cache refused its last insert. Cleared by the next step that computes it, so that
+    /// no block is published, and replaced, while a pending copy reads it.
+    pub(super) refused: bool,
 }
 
 impl fmt::Debug for Sequence {
@@ -168,13 +171,13 @@ impl Sequence {
 
     /// Publishes the whole blocks of the first `len` tokens, which are computed, and points the
     /// block table to the cache's canonical blocks; duplicates return to the pool. If the cache
-    /// refuses them, or the request was aborted, the sequence keeps its blocks and never publishes
-    /// again.
+    /// refuses them, the sequence keeps its blocks, and publishes again after its next step. If the
+    /// request was aborted, it keeps its blocks and publishes nothing.
     ///
     /// Returns the lease that was replaced, if blocks were published.
     pub(super) fn publish(&mut self, len: usize, workspace: &mut Workspace) -> Option<Lease> {
         let (whole, known) = (len / workspace.block_size, self.leased() / workspace.block_size);
-        if !self.ticket.publish || whole <= known {
+        if !self.ticket.publish || self.refused || whole <= known {
             return None;
         }
         let abort = Arc::clone(&self.abort);
@@ -197,7 +200,7 @@ impl Sequence {
                 let rest = self.own.split(self.own.len());
                 self.own.append(refused.reservation);
                 self.own.append(rest);
-                self.ticket.publish = false;
+                self.refused = true;
                 self.claim = None;
                 None
             }

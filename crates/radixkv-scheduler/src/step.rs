@@ -298,6 +298,7 @@ impl Scheduler {
             let sequence = &mut self.running[self.by_slot[scheduled.slot as usize]];
             sequence.computed = scheduled.context_len();
             sequence.ticket.computed += scheduled.tokens.len();
+            sequence.refused = false;
             if scheduled.start < sequence.admitted {
                 sequence.publish(sequence.computed, &mut self.workspace);
             }

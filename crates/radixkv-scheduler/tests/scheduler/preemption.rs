@@ -109,3 +109,24 @@ fn a_refused_admission_holds_nothing() {
     assert_eq!(world.finish_all(&mut scheduler)[&id].cached_len, 16);
     world.rest();
 }
+
+/// The cache refuses a chunk, because it was cleared meanwhile. The request is served again from a
+/// lease in the cleared cache, and publishes there.
+#[test]
+fn a_request_publishes_again_after_a_refused_insert() {
+    let world = World::new(4, 64);
+    let mut scheduler = world.scheduler(4, 4);
+    let prompt = sequence(1, 24);
+    let id = world.submit(&prompt, 4);
+    let mut done = Vec::new();
+    let peek = || world.cache.session().peek(&world.space, &prompt);
+    world.step(&mut scheduler, &mut done);
+    assert_eq!(peek(), 4);
+    world.cache.clear();
+    world.step(&mut scheduler, &mut done);
+    assert_eq!(peek(), 0, "its lease protects nothing that is cached");
+    assert!(scheduler.preempt(id));
+    assert_eq!(world.finish_all(&mut scheduler)[&id].tokens, continued(&prompt, 4));
+    assert_eq!(peek(), 24);
+    world.rest();
+}
