@@ -91,7 +91,9 @@ impl Scheduler {
     /// differ only if the engine samples differently for each [`SequenceId`].
     ///
     /// If whole blocks of the parent are not published, they are also copied, and these forks
-    /// publish nothing. Blocks are not published if [`Request::publish`](super::Request::publish)
+    /// publish nothing. If blocks of the parent were
+    /// [invalidated](radixkv::PrefixCache::invalidate_blocks), its forks compute their tokens from
+    /// the first such block on again. Blocks are not published if [`Request::publish`](super::Request::publish)
     /// is false, if the request was aborted, or if its namespace was cleared or removed meanwhile.
     ///
     /// # Errors
@@ -149,7 +151,7 @@ impl Scheduler {
     /// of the running sequence at index `at`.
     fn start(&self, at: usize, len: usize) -> Start {
         let (parent, size) = (&self.running[at], self.workspace.block_size);
-        let computed = parent.computed.min(len - 1);
+        let computed = parent.valid_len(&self.workspace).min(len - 1);
         let lease = self.share(parent, computed);
         let shared = lease.len_tokens() / size;
         let table = parent.table(&self.workspace);
@@ -168,6 +170,7 @@ impl Scheduler {
     /// shared.
     fn share(&self, parent: &Sequence, computed: usize) -> Lease {
         if parent.leased() <= computed {
+            // All of it is valid.
             return parent.lease_again();
         }
         let (session, namespace) = (&self.workspace.session, &parent.ticket.namespace);

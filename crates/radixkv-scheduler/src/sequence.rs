@@ -127,6 +127,18 @@ impl Sequence {
         self.lease().len_tokens()
     }
 
+    /// Number of computed tokens before its first invalidated block: later ones were computed from
+    /// wrong keys and values.
+    pub(super) fn valid_len(&self, workspace: &Workspace) -> usize {
+        if !self.lease().is_invalidated() {
+            return self.computed;
+        }
+        let leased = &self.tokens[..self.leased()];
+        let hit = workspace.session.match_prefix_untouched(&self.ticket.namespace, leased);
+        let same = hit.blocks().iter().zip(self.table(workspace)).take_while(|(cached, own)| cached == own);
+        same.count() * workspace.block_size
+    }
+
     /// A second lease on its published blocks.
     pub(super) fn lease_again(&self) -> Lease {
         self.lease().try_clone().expect("a batch has fewer sequences than a prefix may have leases")

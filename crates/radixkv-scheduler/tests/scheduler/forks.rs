@@ -174,6 +174,36 @@ fn a_fork_that_ends_before_its_first_step_publishes_nothing_that_was_not_copied(
     }
 }
 
+/// A cached block of the parent is withdrawn, because its content is wrong. Forks neither share nor
+/// copy it, nor what the parent computed after it.
+// Holds: IV3.
+#[test]
+fn a_fork_computes_from_the_first_invalidated_block_on() {
+    for steps in [1, 4] {
+        for wrong in 0..4 {
+            for len in 1..=19 {
+                let world = World::new(4, 64);
+                let mut scheduler = world.scheduler(4, 64);
+                let prompt = sequence(1, 18);
+                let id = world.submit(&prompt, 9);
+                let mut done = Vec::new();
+                world.steps(steps, &mut scheduler, &mut done);
+                let blocks = world.cache.session().match_prefix_untouched(&world.space, &prompt).blocks().to_vec();
+                assert!(world.cache.invalidate_blocks(&blocks[wrong..=wrong]) > 0);
+                blocks[wrong..].iter().for_each(|&block| world.memory.spoil(block));
+                let fork = scheduler.fork(id, len, 1).expect("room for one")[0];
+                assert!(!scheduler.is_invalidated(fork), "{len} tokens, block {wrong}");
+                assert!(scheduler.sequence(fork).expect("served").computed_len() <= 4 * wrong);
+                scheduler.abort(id);
+                done.extend(world.finish_all(&mut scheduler).into_values());
+                let tokens = &done.iter().find(|finished| finished.id == fork).expect("served").tokens;
+                assert_eq!(tokens, &continued(&continued(&prompt, 1)[..len], 27 - len), "{len} tokens, block {wrong}");
+                world.rest();
+            }
+        }
+    }
+}
+
 #[test]
 fn zero_forks_hold_nothing() {
     let world = World::new(4, 8);
