@@ -75,6 +75,8 @@ struct Start {
     computed: usize,
     /// A lease on the shared blocks.
     lease: Lease,
+    /// Whether forks may publish: false if the namespace was cleared since these tokens were computed.
+    publish: bool,
     shared: Vec<BlockId>,
     /// For each block after the shared ones, the block that now holds its content, and the number
     /// of tokens to copy.
@@ -152,7 +154,7 @@ impl Scheduler {
     fn start(&self, at: usize, len: usize) -> Start {
         let (parent, size) = (&self.running[at], self.workspace.block_size);
         let computed = parent.valid_len(&self.workspace).min(len - 1);
-        let lease = self.share(parent, computed);
+        let (lease, publish) = self.share(parent, computed);
         let shared = lease.len_tokens() / size;
         let table = parent.table(&self.workspace);
         // The content of a pending copy's destination is still in its source.
@@ -160,26 +162,32 @@ impl Scheduler {
         let copied = |i: usize| (*origins.get(&table[i]).unwrap_or(&table[i]), size.min(computed - i * size));
         let copied = (shared..computed.div_ceil(size)).map(copied).collect();
         let tokens = parent.tokens[..len].to_vec();
-        Start { tokens, computed, lease, shared: table[..shared].to_vec(), copied }
+        Start { tokens, computed, lease, publish, shared: table[..shared].to_vec(), copied }
     }
 
-    /// Leases the blocks of a sequence's first `computed` tokens that forks may share.
+    /// Leases the blocks of a sequence's first `computed` tokens that forks may share. Returns also
+    /// whether forks may publish.
     ///
     /// Only blocks in the sequence's own table may be shared. If the namespace was cleared after
     /// the sequence took its lease, other blocks may be cached for the same tokens: then nothing is
-    /// shared.
-    fn share(&self, parent: &Sequence, computed: usize) -> Lease {
+    /// shared, and nothing that was computed before the clear may be published.
+    fn share(&self, parent: &Sequence, computed: usize) -> (Lease, bool) {
         if parent.leased() <= computed {
-            // All of it is valid.
-            return parent.lease_again();
+            // All of it is valid, and no insert beyond it succeeds after a clear.
+            return (parent.lease_again(), true);
         }
-        let (session, namespace) = (&self.workspace.session, &parent.ticket.namespace);
-        let hit = session.match_prefix_untouched(namespace, &parent.tokens[..computed]);
-        let whole = computed / self.workspace.block_size;
-        if hit.blocks() == &parent.table(&self.workspace)[..whole] {
-            return hit.into_lease();
+        let (session, namespace, size) = (&self.workspace.session, &parent.ticket.namespace, self.workspace.block_size);
+        let table = parent.table(&self.workspace);
+        let cached = |len: usize| session.match_prefix_untouched(namespace, &parent.tokens[..len]);
+        let hit = cached(computed);
+        // Matched later than `hit`: if the last block, which is copied, is still cached, so was the
+        // namespace of `hit`.
+        let with_copied = cached(computed.next_multiple_of(size));
+        let is_current = with_copied.blocks() == &table[..computed.div_ceil(size)];
+        if is_current && hit.blocks() == &table[..computed / size] {
+            return (hit.into_lease(), true);
         }
-        session.match_prefix_untouched(namespace, &[]).into_lease()
+        (cached(0).into_lease(), false)
     }
 
     /// Keeps the source blocks that the running sequence at index `at` has leased.
@@ -211,7 +219,7 @@ impl Scheduler {
         ticket.prompt_len = ticket.prompt_len.min(len);
         // A copied whole block counts as computed, but has no content until the next step: a fork
         // with such a block must not publish.
-        ticket.publish &= !self.running[at].refused && start.copied.iter().all(|&(_, tokens)| tokens < size);
+        ticket.publish &= start.publish && start.copied.iter().all(|&(_, tokens)| tokens < size);
         (ticket.cached, ticket.computed) = (Some(start.computed), 0);
         let slot = self.workspace.slots.take(1).expect("enough are free")[0];
         self.workspace.slots.write(slot, 0, &start.shared);

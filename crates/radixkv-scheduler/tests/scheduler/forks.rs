@@ -137,6 +137,23 @@ fn a_fork_after_a_clear_has_the_parents_tokens_in_the_parents_blocks() {
     }
 }
 
+/// Tokens that were computed before a clear are not published after it, however few a fork copies.
+#[test]
+fn a_fork_after_a_clear_publishes_nothing_that_was_computed_before() {
+    for len in 2..=18 {
+        let world = World::new(4, 64);
+        let mut scheduler = world.scheduler(4, 64);
+        let prompt = sequence(1, 18);
+        let id = world.submit(&prompt, 9);
+        world.step(&mut scheduler, &mut Vec::new());
+        world.cache.clear();
+        scheduler.fork(id, len, 1).expect("room for one");
+        world.finish_all(&mut scheduler);
+        assert_eq!(world.cache.session().peek(&world.space, &prompt), 0, "{len} tokens");
+        world.rest();
+    }
+}
+
 /// Blocks that a fork copies have no content before a step has copied them: none of them is
 /// published until then.
 #[test]
