@@ -124,3 +124,23 @@ fn factors_at_the_ends_of_their_range_have_the_same_bits_everywhere() {
         }
     }
 }
+
+/// A soft-cap that is far above all scores leaves them as they are.
+// Holds: AT1.
+#[test]
+fn large_soft_caps_are_computed_as_defined() {
+    let dice = &mut Rng::with_seed(6);
+    for soft_cap in [1e3, 1e6, 1e20, 1e30, f32::MAX] {
+        let model = Model { soft_cap: Some(soft_cap), ..Model::small(4, 2, 16, Dtype::F32) };
+        let texts = [model.text(90, dice)];
+        let bed = Bed::new(model.clone(), 16, Order::Nhd, &[90], dice);
+        let (rows, lse) = bed.step(any(dice), &vec![(0, 0..90)], &texts, How::Extend);
+        for token in [0, 50, 89] {
+            let head = dice.usize(..4);
+            let (defined, defined_lse) = model.defined(&texts[0], bed.layer, token, head);
+            let place = token * 4 + head;
+            let same = defined.iter().zip(&rows[place * 16..]).all(|(defined, out)| close(*defined, *out, 1e-5));
+            assert!(same && close(defined_lse, lse[place], 1e-5 * defined_lse.abs().max(1.0)), "soft-cap {soft_cap}");
+        }
+    }
+}
