@@ -17,7 +17,7 @@ use radixkv_attention::{Batch, Half, Layout, ShapeError};
 
 /// A planned batch on the device. From [`Attention::prepare`](radixkv_attention::Backend::prepare);
 /// or from [`Attention::reserve`](super::Attention::reserve), which makes one that can be replaced
-/// in place.
+/// in place. Threads may share it: the launches of one operation are queued together.
 ///
 /// ```no_run
 /// # use radixkv_attention::*;
