@@ -495,7 +495,7 @@ BUGS = [
     ("a retention kept in a cleared space", "retention::a_retention_against_a_clear", EXACT,
      [(RETAINED, "let too_many = point.is_cut_off(resources.guard) || self", "let too_many = self")]),
     ("retentions that outlive a clear", "retention::a_retention_against_a_clear", EXACT,
-     [(SWEEP, "        self.end_retentions(space, resources);\n", "")]),
+     [(SWEEP, "        let ended = self.end_retentions(space, resources);\n", "        let ended = true;\n")]),
     ("marks that do not flow", "retention::a_mark_against_the_trim_of_its_point", EXACT,
      [(POINT, "            self.marks.join(marked, guard);\n", "            let _ = (marked, guard);\n")]),
     ("a retention without a lease", "retention::a_retention_against_evicting_everything", EXACT,

@@ -2,7 +2,7 @@
 //! in one [turn](super::turn) or several.
 
 use std::convert::Infallible;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crossbeam_utils::CachePadded;
 
@@ -26,6 +26,9 @@ use crate::tree::{Demotions, HotPoints, LeaseContext, Point, Queues, ShardCount,
 /// The most queue entries that one step of the evictor takes out.
 pub(super) const STEP: usize = 1024;
 
+/// The time between two looks for a request to retain that another thread has not pushed yet.
+const PAUSE: Duration = Duration::from_millis(1);
+
 pub(super) struct Inner {
     /// Where blocks end in sequences of tokens.
     pub(super) layout: BlockLayout,
@@ -45,6 +48,8 @@ pub(super) struct Inner {
     pub(super) time: Time,
     pub(super) demotions: Demotions,
     pub(super) settings: LiveSettings,
+    /// Number of requests to retain so far; it wraps.
+    pub(super) retentions: AtomicUsize,
     /// On its own cache lines, apart from what lookups read, because each hold of the evictor's
     /// lock writes it.
     pub(super) gauges: Box<[CachePadded<Gauges>]>,
@@ -247,6 +252,17 @@ impl Inner {
             dead,
             is_awaited: self.wait_list.is_awaited(),
         }
+    }
+
+    /// The time at which a waiter must look again, or the background evictor, if nothing wakes it
+    /// before: when the first retention ends. Until the evictor has taken in every request to
+    /// retain, the first one may not be known.
+    pub(super) fn next_look(&self, evictor: &Evictor<'_>) -> Option<Instant> {
+        // Relaxed: E21, by the waiter's look at the count of free blocks.
+        let is_known = self.retentions.load(Relaxed) == evictor.common.retained.taken;
+        let soon = (!is_known).then(|| Instant::now() + PAUSE);
+        let first = evictor.common.retained.next().and_then(|deadline| self.time.moment(deadline));
+        soon.into_iter().chain(first).min()
     }
 
     /// Number of free blocks; with an external pool, also those that wait to be taken back.

@@ -337,3 +337,46 @@ fn a_run_that_a_stopped_match_has_a_point_on_is_trimmed_no_further() {
         check_nothing_lost(&cache, empty);
     }
 }
+
+/// A thread that gives a prefix a priority stops before it pushes the point. Another thread retains
+/// the prefix, relies on that push, and releases its lease. A waiter learns of the retention's
+/// deadline, although the push wakes nobody.
+// Holds: WA11.
+#[test]
+fn a_retention_that_another_thread_passes_on_reaches_a_waiter() {
+    let (cache, _) = cache();
+    let user = User::of(&cache);
+    let held = user.matched(&sequence(1, BLOCKS));
+    cache.settle();
+    let others = user.session.reserve(CAPACITY - BLOCKS).expect("the others can go");
+    let gate = Gate::default();
+    let armed = arm("queue::push", {
+        let gate = gate.clone();
+        move || gate.stop()
+    });
+    thread::scope(|scope| {
+        let opening = Opening(&gate);
+        let marking = scope.spawn(|| {
+            let user = User::of(&cache);
+            let lease = user.matched(&sequence(1, BLOCKS));
+            as_victim(|| user.session.prioritize(&lease, Priority::new(50)));
+            lease
+        });
+        gate.wait_for_arrival();
+        user.session.retain(&held, Duration::from_millis(200)).expect("it is cached");
+        drop(held);
+        let waiting = scope.spawn(|| {
+            let request = BlockRequest::new(BLOCKS).until(Instant::now() + STUCK);
+            cache.session().reserve(request).map(|blocks| blocks.len())
+        });
+        while cache.stats().waiting_requests == 0 {
+            thread::yield_now();
+        }
+        // It sleeps.
+        thread::sleep(Duration::from_millis(20));
+        drop(opening);
+        drop(marking.join().expect("no panic"));
+        assert_eq!(waiting.join().expect("no panic"), Ok(BLOCKS));
+    });
+    drop((armed, others));
+}

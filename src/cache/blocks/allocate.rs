@@ -5,8 +5,6 @@
 //! wait for that lock, a small request is published, and the lock holder may serve it
 //! (`line::publications`).
 
-use std::time::Instant;
-
 use super::block_request::{Ask, BlockRequest};
 use super::reservation::{Reservation, ReserveError};
 use super::shared_blocks::SharedBlocks;
@@ -191,12 +189,6 @@ impl Inner {
             return Err(ReserveError::External);
         }
         Ok(())
-    }
-
-    /// The time at which the first retention ends, unless it is ended earlier.
-    pub(in crate::cache) fn retained_until(&self) -> Option<Instant> {
-        let next = self.evicting(|evictor, _| evictor.common.retained.next());
-        next.and_then(|deadline| self.time.moment(deadline))
     }
 
     /// Takes the blocks if `waiter` is the first in the list.

@@ -28,6 +28,8 @@ pub(in crate::cache) struct Retained {
     /// address of the point, and with the address of its space.
     table: PointTable,
     entered: u64,
+    /// Number of requests that were taken over; it wraps.
+    pub(in crate::cache) taken: usize,
 }
 
 /// Begins one key of every point. No address is zero, so these are the first keys.
@@ -149,6 +151,7 @@ impl Evictor<'_> {
         let Some(asked) = point.marks.take_asked(resources.guard) else {
             return;
         };
+        self.common.retained.taken = self.common.retained.taken.wrapping_add(asked.leases as usize);
         // A prefix that no lookup can find is not retained: all its leases are released.
         let too_many = point.is_cut_off(resources.guard) || self.common.retained.enter(point, asked.until);
         for _ in u32::from(!too_many)..asked.leases {

@@ -13,6 +13,7 @@ use crate::cache::inner::Inner;
 use crate::cache::numbers::counters::Count;
 use crate::cache::session::Session;
 use crate::reclaim::Ref;
+use crate::sync::gauge::Relaxed;
 use crate::tree::{Marked, Point};
 
 /// Why a prefix was not retained.
@@ -105,8 +106,13 @@ pub(in crate::cache) fn retain(session: &Session, lease: &Lease, duration: Durat
     drop(guard);
     let blocks = inner.layout.blocks(lease.len_tokens());
     participant.count([(Count::Retentions, 1), (Count::RetainedBlocks, blocks)]);
+    // Relaxed: the count of free blocks publishes it below.
+    inner.retentions.fetch_add(1, Relaxed);
     crate::sync::failpoint!("retain::noted");
     inner.announce(point);
+    // The releaser's side of E16 and E21: another thread may have to push the point, and wakes
+    // nobody then. So a waiter that looks later counts this request, and any other waiter is woken.
+    inner.sink().free_for_waiter();
     if let Some(background) = inner.background.get() {
         background.changes_pending();
     }

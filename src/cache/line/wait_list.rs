@@ -25,11 +25,15 @@
 //! | edge | releaser | waiter | location |
 //! |---|---|---|---|
 //! | E15 | `Queue::push` after a release that was queued | `Queue::drain_for_waiter` | the queue's head |
-//! | E16, E21 | `Pool::give_back`; `Pool::free_for_waiter` where only a charge ends | `Pool::free_for_waiter` | the count of free blocks |
+//! | E16, E21 | `Pool::give_back`; `Pool::free_for_waiter` where only a charge ends, or a retention is requested | `Pool::free_for_waiter` | the count of free blocks |
 //! | E17 | `HotPoints::leave`, and `enter` of a closed slot | `HotPoints::deflate_all` | the stripe |
 //! | E18 | `HotPoints::inflate`, before a release that is not queued because of the bias | `HotPoints::deflate_all` | the slots taken |
 //!
 //! Quota limits need no edge: they are set and read under the evictor's lock.
+//!
+//! A request to retain also finds `QUEUED` set at times, and the thread that then pushes the entry
+//! need not look for waiters. So such requests are counted, and published by the count of free
+//! blocks (E21): a waiter that has taken in fewer looks again after a pause (`Inner::next_look`).
 //!
 //! A release that finds `QUEUED` set pushes nothing and relies on the thread that pushes that
 //! entry: either its push (E15) comes later, or the entry is in the queue, and the waiter takes it

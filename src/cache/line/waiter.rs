@@ -64,8 +64,9 @@ impl Waiter {
     pub(in crate::cache) fn sleep(&self, deadline: Instant, inner: &Inner) -> bool {
         // No thread is woken when a retention reaches its deadline. So a waiter that is not behind
         // others also wakes at that time.
-        let retained_until = if self.position() == QueuePosition::Behind { None } else { inner.retained_until() };
-        let until = retained_until.map_or(deadline, |moment| moment.min(deadline));
+        let next_look = || inner.evicting(|evictor, _| inner.next_look(evictor));
+        let next_look = if self.position() == QueuePosition::Behind { None } else { next_look() };
+        let until = next_look.map_or(deadline, |moment| moment.min(deadline));
         self.signal.wait_until(until) || Instant::now() < deadline
     }
 }

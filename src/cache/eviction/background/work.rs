@@ -57,7 +57,7 @@ impl Inner {
     }
 
     /// Takes in the queued changes, and evicts up to the high watermark if free blocks are below
-    /// the low one. Returns when the first retention ends.
+    /// the low one. Returns when the next look is due.
     fn work_off(&self) -> Option<Instant> {
         let (mut evicting, mut waits) = (false, false);
         loop {
@@ -77,7 +77,7 @@ impl Inner {
                 let missing = if evicting { watermarks.high.saturating_sub(ready) } else { 0 };
                 let evicted = if missing == 0 { 0 } else { evictor.evict(missing.min(SLICE), &mut entries, resources) };
                 let more = more || (evicted > 0 && evicted < missing) || evictor.needs_turn();
-                (more, evictor.common.retained.next())
+                (more, self.next_look(evictor))
             });
             if more {
                 continue;
@@ -91,7 +91,7 @@ impl Inner {
                 waits = true;
                 continue;
             }
-            return retained.and_then(|deadline| self.time.moment(deadline));
+            return retained;
         }
     }
 }
