@@ -1,6 +1,5 @@
 //! A session: the state that the operations of one scheduler thread share.
 
-use std::cell::Cell;
 use std::fmt;
 
 use super::inner::Inner;
@@ -53,9 +52,6 @@ pub struct Session {
     stripe: u8,
     /// The shard of the evictor that its runs belong to.
     shard: ShardId,
-    /// Whether its last lookup matched no token. The cell makes the session not `Sync`, as its
-    /// participant and its references do.
-    pub(super) has_missed: Cell<bool>,
 }
 
 /// The context in which a call runs turns of the evictor.
@@ -84,7 +80,7 @@ impl Session {
             inner.idle.take().unwrap_or_else(|| inner.domain.register())
         });
         let (stripe, shard) = inner.next_stripe();
-        Self { local: own, strong_refs: StrongRefs::new(inner), stripe, shard, has_missed: Cell::new(false) }
+        Self { local: own, strong_refs: StrongRefs::new(inner), stripe, shard }
     }
 
     pub(super) fn inner(&self) -> &Inner {

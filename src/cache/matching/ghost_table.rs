@@ -13,7 +13,7 @@ use crate::block::BlockLayout;
 use crate::key::Token;
 use crate::reclaim::{Guard, Ref};
 use crate::sync::gauge::{AtomicU64, Relaxed};
-use crate::sync::{model_size, prefetch, prefetch_to_write};
+use crate::sync::{model_size, prefetch_to_write};
 use crate::tree::Run;
 use crate::tree::fingerprint::{TAIL, fingerprint, fingerprint_of};
 
@@ -104,11 +104,6 @@ impl GhostTable {
     pub(in crate::cache) fn leave(&self, Mark { fingerprint, namespace }: Mark) {
         // Relaxed: a hint, which no memory depends on.
         self.line(fingerprint)[way(fingerprint, namespace)].store(mark(fingerprint, namespace), Relaxed);
-    }
-
-    /// Prefetches the marks of the last block of `tokens`, which ends at a boundary.
-    pub(in crate::cache) fn prefetch(&self, tokens: &[Token], layout: BlockLayout) {
-        prefetch(self.line(fingerprint(tokens, layout)));
     }
 
     /// Returns where the last block of `tokens`, which ends at a boundary, was seen.

@@ -77,16 +77,7 @@ impl Session {
         let layout = namespace.0.layout;
         loop {
             let root = namespace.0.root(guard)?;
-            // A miss is often followed by another one: prefetch the entry for counting it while the
-            // walk waits for memory.
-            if self.has_missed.get() {
-                self.prefetch_miss_entry(0, tokens, namespace);
-            }
             let reached = walk(root, tokens, guard);
-            self.has_missed.set(reached.end == 0);
-            if reached.end < tokens.len() {
-                self.prefetch_miss_entry(reached.end, tokens, namespace);
-            }
             match lease_deepest(reached.boundary(layout), layout, self.context(), guard) {
                 Ok(held) => return Some(held),
                 Err(Refused::Full) => return None,
@@ -94,15 +85,6 @@ impl Session {
                 // loads the new root.
                 Err(_) => {}
             }
-        }
-    }
-
-    /// Prefetches the entry that is read to count a lookup which matches only `reached` tokens.
-    #[cold]
-    fn prefetch_miss_entry(&self, reached: usize, tokens: &[Token], namespace: &Namespace) {
-        let layout = namespace.0.layout;
-        if let Some(with_next) = tokens.get(..layout.end_of(layout.blocks(reached) + 1)) {
-            self.inner().seen.prefetch(with_next, layout);
         }
     }
 
