@@ -13,7 +13,7 @@ use crate::block::BlockLayout;
 use crate::key::Token;
 use crate::reclaim::{Guard, Ref};
 use crate::sync::gauge::{AtomicU64, Relaxed};
-use crate::sync::{model_size, prefetch_to_write};
+use crate::sync::model_size;
 use crate::tree::Run;
 use crate::tree::fingerprint::{TAIL, fingerprint, fingerprint_of};
 
@@ -83,8 +83,8 @@ impl GhostTable {
         self.leave(Mark::of(run, fingerprint(tokens, layout)));
     }
 
-    /// The mark of a block of `run`, for [`leave`](Self::leave); prefetches its place. `None` if
-    /// the run is completely hidden and the block is not its first.
+    /// The mark of a block of `run`, for [`leave`](Self::leave). `None` if the run is completely
+    /// hidden and the block is not its first.
     pub(in crate::cache) fn mark_of(
         &self,
         run: Ref<'_, Run>,
@@ -96,7 +96,6 @@ impl GhostTable {
             0 => run.fingerprint(),
             _ => fingerprint_in(run, block, layout, guard)?,
         };
-        prefetch_to_write(self.line(fingerprint));
         Some(Mark::of(run, fingerprint))
     }
 
