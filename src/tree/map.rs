@@ -221,18 +221,6 @@ impl<T: Keyed> Map<T> {
         prefetch(untagged(self.root.load(Relaxed)).cast::<T>().cast_const());
     }
 
-    /// Prefetches the node on the path of `key` that is behind this many branches.
-    pub(crate) fn prefetch_way(&self, key: u32, branches: u32, guard: &Guard<'_>) {
-        let mut place = self.begin(key);
-        for _ in 0..branches {
-            // Acquire: E1.
-            let Occupant::Branch(branch) = Occupant::of(place.slot.load(Acquire), guard) else { return };
-            place.enter(branch);
-        }
-        // Relaxed: a hint.
-        prefetch(untagged(place.slot.load(Relaxed)).cast::<Branch<T>>().cast_const());
-    }
-
     /// Puts `new` under its key in place of `current` (`None`, or the entry that was found there).
     ///
     /// # Errors

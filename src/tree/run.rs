@@ -379,14 +379,6 @@ impl<'g> Ref<'g, Run> {
         }
     }
 
-    /// Prefetches one step of the path from the parent's map to the run: the node behind this many
-    /// branches.
-    pub(crate) fn prefetch_way(self, branches: u32, guard: &'g Guard<'_>) {
-        if let Some(parent) = self.parent() {
-            parent.as_ref().children.prefetch_way(self.first(), branches, guard);
-        }
-    }
-
     /// Depth up to which walks compare: less than the length if blocks were invalidated.
     #[inline]
     pub(crate) fn shown(self, guard: &'g Guard<'_>) -> u32 {

@@ -37,7 +37,7 @@ use crate::tree::{Arrays, Point, Run};
 
 /// With at most this many candidates, their points, runs and arrays stay in a core's own cache. In
 /// builds that look for reads of freed memory (tests and sanitizers) it is one.
-pub(super) const FEW: usize = if cfg!(any(test, radixkv_heap)) { 1 } else { 1024 };
+const FEW: usize = if cfg!(any(test, radixkv_heap)) { 1 } else { 1024 };
 
 /// Candidates whose policy data was prefetched, but whose place in the order was not yet.
 #[derive(Debug, Default)]

@@ -18,17 +18,13 @@
 //! a change in the map of a dead point affects no one. A walk over children under the lock may meet
 //! a run that died in another thread's turn: it skips runs of length zero.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 
 use smallvec::SmallVec;
 
 use crate::cache::matching::ghost_table::{GhostTable, Mark};
 use crate::reclaim::{Guard, Link, Ref};
 use crate::tree::{Arrays, Point, Run};
-
-/// Prefetches on the path to a later run in its parent's map: (runs ahead, branches before the
-/// prefetched node). Nodes behind fewer branches are few, and stay in the caches.
-const WAY: [(usize, u32); 3] = [(6, 3), (4, 4), (2, 5)];
 
 /// Inline capacity of the lists, enough for most turns: one victim, or few.
 const FEW: usize = 4;
@@ -40,8 +36,6 @@ const MANY: usize = 128;
 pub(in crate::cache) struct DeadRuns {
     dead: RefCell<Dead>,
     marks: RefCell<Marks>,
-    /// Whether the maps that lead to the runs are probably in no core's own cache.
-    are_far: Cell<bool>,
 }
 
 #[derive(Debug, Default)]
@@ -85,11 +79,6 @@ impl DeadRuns {
         points.for_each(|point| push(&mut dead.points, point.link()));
     }
 
-    /// Notes that the maps that lead to the runs of this turn are to be prefetched.
-    pub(super) fn note_far(&self) {
-        self.are_far.set(true);
-    }
-
     /// Keeps a mark, to be left after the lock is released. Under the lock, the next
     /// read-modify-write would have to wait for the mark's cache line.
     pub(super) fn mark(&self, mark: Mark) {
@@ -99,12 +88,7 @@ impl DeadRuns {
     /// Unlinks and retires the runs that have died so far.
     pub(super) fn unlink(&self, guard: &Guard<'_>) {
         let Dead { runs, points } = &mut *self.dead.borrow_mut();
-        let ways = if self.are_far.get() && runs.len() > 1 { &WAY[..] } else { &[] };
-        for (at, DeadRun { run, .. }) in runs.iter().enumerate() {
-            for (ahead, branches) in ways {
-                let later = runs.get(at + ahead);
-                later.into_iter().for_each(|later| later.run.get(guard).prefetch_way(*branches, guard));
-            }
+        for DeadRun { run, .. } in runs.iter() {
             let run = run.get(guard);
             if let Some(parent) = run.parent() {
                 crate::sync::failpoint!("trim::unlink");

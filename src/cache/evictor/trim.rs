@@ -39,7 +39,6 @@ use std::ops::Range;
 
 use smallvec::SmallVec;
 
-use super::ahead::FEW;
 use super::listeners::retire_unless_drafted;
 use super::{Evictor, Resources};
 use crate::reclaim::{Link, Ref};
@@ -241,9 +240,6 @@ impl Evictor<'_> {
         let is_named = arrays.is_some_and(|arrays| arrays.leave());
         let own = points.iter().filter(|killed| !killed.is_queued);
         resources.dead.add(run, arrays.filter(|_| !is_named), own.map(|killed| killed.point));
-        if self.ranking.policy.len() > FEW {
-            resources.dead.note_far();
-        }
         let is_shared = is_named || points.iter().any(|killed| killed.is_queued);
         if is_shared {
             resources.dead.unlink(resources.guard);
