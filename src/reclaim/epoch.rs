@@ -27,18 +27,12 @@ use super::node::end;
 use super::records::Records;
 use super::{FreedBytes, Node, Record, Ref};
 use crate::sync::gauge::{AtomicUsize, Relaxed};
-use crate::sync::prefetch;
-
 /// A participant with this many bytes or nodes of garbage hands it over and tries to reclaim.
 const FLUSH_BYTES: usize = 64 << 10;
 const FLUSH_NODES: usize = 256;
 /// Maximum nodes in one batch. More than `FLUSH_NODES`, because the evictor's garbage grows until
 /// its turn ends.
 const MOST_NODES: usize = 2 * FLUSH_NODES;
-
-/// While a batch is freed, the first cache line of the node this many places ahead is prefetched.
-const AHEAD: usize = 12;
-type Line = [u64; 8];
 
 /// Freed slots are sorted into their slabs if the slabs exceed twice the bytes in use by this many.
 const SPARE_BYTES: usize = 2 << 20;
@@ -271,10 +265,7 @@ impl Batch {
         let shared = unsafe { self.shared.as_ref() };
         let mut freed = Freed::new(&shared.memory, keeps);
         let mut bytes = 0;
-        for (at, Retired { node, free, .. }) in self.nodes.iter().enumerate() {
-            // Another thread may have retired them long ago, so they are not in this core's cache.
-            let later = self.nodes.get(at + AHEAD);
-            later.into_iter().for_each(|later| prefetch(later.node.as_ptr().cast::<Line>()));
+        for Retired { node, free, .. } in &self.nodes {
             // SAFETY: as the caller promised; each node is in one batch, once (I1).
             bytes += unsafe { free(*node, &mut freed) };
         }
