@@ -23,6 +23,8 @@ use crate::TextFormat;
 const MOST: usize = 32;
 /// Maximum duration of a connection.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// Maximum time until the headers of its request are complete.
+const HEAD: Duration = Duration::from_secs(4);
 /// Stack size of a connection's thread in bytes. Requests and texts are on the heap.
 const STACK: usize = 256 << 10;
 /// Pause after `accept` failed, for example because the process has too many open files.
@@ -209,10 +211,10 @@ impl Shared {
     fn serve<'scope>(&'scope self, stream: TcpStream, scope: &'scope Scope<'scope, '_>) {
         let Ok(kept) = stream.try_clone() else { return };
         let number = self.add(kept);
-        let deadline = Instant::now() + PATIENCE;
+        let begun = Instant::now();
         let thread = thread::Builder::new().name("metrics".to_owned()).stack_size(STACK);
         let spawned = thread.spawn_scoped(scope, move || {
-            http::answer(&stream, deadline, |format: TextFormat| format.text(&self.registry));
+            http::answer(&stream, begun + HEAD, begun + PATIENCE, |format: TextFormat| format.text(&self.registry));
             self.remove(number);
         });
         if spawned.is_err() {

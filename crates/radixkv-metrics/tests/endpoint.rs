@@ -24,6 +24,19 @@ fn connect(address: SocketAddr) -> TcpStream {
     stream
 }
 
+/// A collector that panics, or an embedder's function that it calls, fails its own scrape.
+#[test]
+fn a_scrape_that_panics_is_answered() {
+    let mut registry = Registry::default();
+    CacheCollector::register_with(4, || panic!("a collector's panic"), &mut registry);
+    let endpoint = Endpoint::start("127.0.0.1:0", registry).expect("a port is free");
+    for _ in 0..2 {
+        let answer = scrape(endpoint.address());
+        assert!(answer.starts_with("HTTP/1.1 500 Internal Server Error\r\n"), "{answer}");
+    }
+    assert!(answered(endpoint.address(), b"GET / HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 404 "));
+}
+
 /// What is answered to these bytes; what the system says of the connection's end does not matter.
 fn answered(address: SocketAddr, request: &[u8]) -> String {
     let mut stream = connect(address);

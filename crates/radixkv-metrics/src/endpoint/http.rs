@@ -2,6 +2,7 @@
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Instant;
 
 use crate::TextFormat;
@@ -20,6 +21,8 @@ enum Refusal {
     OtherMethod,
     TooSlow,
     TooLong,
+    /// A collector panicked.
+    Failed,
 }
 
 impl Refusal {
@@ -30,6 +33,7 @@ impl Refusal {
             Self::OtherMethod => "405 Method Not Allowed",
             Self::TooSlow => "408 Request Timeout",
             Self::TooLong => "431 Request Header Fields Too Large",
+            Self::Failed => "500 Internal Server Error",
         }
     }
 
@@ -40,6 +44,7 @@ impl Refusal {
             Self::OtherMethod => "only GET and HEAD are allowed\n",
             Self::TooSlow => "the request did not arrive in time\n",
             Self::TooLong => "the request headers are larger than 8 KiB\n",
+            Self::Failed => "a collector of metrics panicked\n",
         }
     }
 }
@@ -52,16 +57,30 @@ struct Wanted {
     format: TextFormat,
 }
 
-/// Reads and answers one request; gives up at the deadline.
-pub(super) fn answer(stream: &TcpStream, deadline: Instant, text: impl FnOnce(TextFormat) -> String) {
+/// Reads and answers one request. Refuses it if its headers are incomplete at `head_deadline`, and
+/// gives up at `deadline`.
+pub(super) fn answer(
+    stream: &TcpStream,
+    head_deadline: Instant,
+    deadline: Instant,
+    text: impl FnOnce(TextFormat) -> String,
+) {
     // Errors are ignored: the client has disconnected or is too slow.
-    let _ = respond(stream, deadline, text);
+    let _ = respond(stream, head_deadline, deadline, text);
 }
 
-fn respond(mut stream: &TcpStream, deadline: Instant, text: impl FnOnce(TextFormat) -> String) -> io::Result<()> {
-    let wanted = read_head(stream, deadline)?.and_then(|head| parse(&head));
-    let (status, kind, body) = match wanted {
-        Ok(Wanted { format, .. }) => ("200 OK", format.content_type(), text(format)),
+fn respond(
+    mut stream: &TcpStream,
+    head_deadline: Instant,
+    deadline: Instant,
+    text: impl FnOnce(TextFormat) -> String,
+) -> io::Result<()> {
+    let wanted = read_head(stream, head_deadline)?.and_then(|head| parse(&head));
+    // Collectors may call functions of the embedder.
+    let text = |format| catch_unwind(AssertUnwindSafe(|| text(format))).map_err(|_| Refusal::Failed);
+    let encoded = wanted.and_then(|Wanted { format, .. }| Ok((format, text(format)?)));
+    let (status, kind, body) = match encoded {
+        Ok((format, body)) => ("200 OK", format.content_type(), body),
         Err(refusal) => (refusal.status(), "text/plain; charset=utf-8", refusal.reason().to_owned()),
     };
     let allow = if wanted == Err(Refusal::OtherMethod) { "allow: GET, HEAD\r\n" } else { "" };
@@ -159,7 +178,26 @@ fn forget_rest(mut stream: &TcpStream, deadline: Instant) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::net::TcpListener;
+    use std::thread;
+    use std::time::Duration;
+
     use super::*;
+
+    #[test]
+    fn a_request_that_does_not_arrive_in_time_is_told_so() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let mut client = TcpStream::connect(listener.local_addr().expect("an address")).expect("it listens");
+        let (served, _) = listener.accept().expect("a connection");
+        client.write_all(b"GET /metr").expect("sent");
+        let now = Instant::now();
+        let server = thread::spawn(move || answer(&served, now, now + Duration::from_secs(60), |_| String::new()));
+        let mut said = String::new();
+        client.read_to_string(&mut said).expect("an answer");
+        assert!(said.starts_with("HTTP/1.1 408 Request Timeout\r\n"), "{said:?}");
+        drop(client);
+        server.join().expect("no panic");
+    }
 
     #[test]
     fn the_first_line_says_what_is_wanted() {
