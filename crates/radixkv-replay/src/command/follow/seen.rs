@@ -62,8 +62,18 @@ impl Worker {
             blocks,
             tokens: tokens(blocks),
         });
-        let Counts { batches, events, skipped_events, duplicates, gaps, lost_batches, garbage, restarts, snapshots, .. } =
-            follower.counts();
+        let Counts {
+            batches,
+            events,
+            skipped_events,
+            duplicates,
+            gaps,
+            lost_batches,
+            garbage,
+            restarts,
+            snapshots,
+            ..
+        } = follower.counts();
         Self {
             endpoint: endpoint.to_owned(),
             connected,
