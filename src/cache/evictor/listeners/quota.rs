@@ -235,6 +235,7 @@ impl Evictor<'_> {
         self.drain(&mut entries, resources);
         let want = excess.min(SLICE);
         let freed = self.evict_by(want, &mut entries, resources, |evictor| evictor.choose_beyond(group));
+        _ = self.choose_beyond(group);
         (freed == want || self.needs_turn()) && account.excess() > 0
     }
 
@@ -325,8 +326,8 @@ impl Evictor<'_> {
             if slice == 0 {
                 return true;
             }
-            let want = slice.min(*blocks);
-            let freed = self.evict_by(want, entries, resources, |evictor| evictor.choose_beyond(*group));
+            let (group, want) = (*group, slice.min(*blocks));
+            let freed = self.evict_by(want, entries, resources, |evictor| evictor.choose_beyond(group));
             *blocks -= freed;
             if self.needs_turn() {
                 return true;
@@ -334,6 +335,9 @@ impl Evictor<'_> {
             // A group without a victim also counts: there may be many of them.
             slice -= freed.max(1).min(slice);
             if freed < want || *blocks == 0 {
+                // Removes the note of a group that is at its limit now, so that later passes do not
+                // look at it.
+                _ = self.choose_beyond(group);
                 owed.pop();
             }
         }
