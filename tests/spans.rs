@@ -1,7 +1,7 @@
 //! The spans of the feature `tracing`: only operations off the hot path open them.
 
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use radixkv::{BlockRequest, PrefixCache};
@@ -67,4 +67,63 @@ fn what_is_off_the_hot_path_opens_spans() {
     let waiting = spans(|| _ = session.reserve(BlockRequest::new(3).until(soon)).unwrap_err());
     assert!(waiting.contains(&"wait") && waiting.iter().all(|name| ["wait", "evict"].contains(name)), "{waiting:?}");
     drop(held);
+}
+
+/// Uses a cache in each of its methods, but not for the spans that this opens.
+struct Evicts {
+    cache: PrefixCache,
+    is_inside: AtomicBool,
+}
+
+impl Evicts {
+    fn evict(&self) {
+        if !self.is_inside.swap(true, Relaxed) {
+            self.cache.evict(1);
+            self.is_inside.store(false, Relaxed);
+        }
+    }
+}
+
+impl Subscriber for Evicts {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.target() == "radixkv"
+    }
+
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        self.evict();
+        Id::from_u64(1)
+    }
+
+    fn try_close(&self, _: Id) -> bool {
+        self.evict();
+        true
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+    fn event(&self, _: &Event<'_>) {}
+
+    fn enter(&self, _: &Id) {
+        self.evict();
+    }
+
+    fn exit(&self, _: &Id) {
+        self.evict();
+    }
+}
+
+/// A span that was opened under the evictor's lock would never return here.
+#[test]
+fn a_subscriber_may_use_the_cache() {
+    let cache = PrefixCache::builder(1, 4).build().expect("valid");
+    with_default(Evicts { cache: cache.clone(), is_inside: AtomicBool::new(false) }, || {
+        cache.settle();
+        while cache.run_once() {}
+        let held = cache.session().reserve(4).expect("free");
+        let soon = Instant::now() + Duration::from_millis(2);
+        assert!(cache.session().reserve(BlockRequest::new(1).until(soon)).is_err());
+        drop(held);
+        assert_eq!(cache.evict(1), 0);
+        cache.clear();
+    });
 }

@@ -15,7 +15,6 @@ use super::line::wait_list::WaitList;
 use super::matching::ghost_table::GhostTable;
 use super::namespaces::namespace::Registry;
 use super::numbers::stats::{Gauges, Stats, read_gauges, runs};
-use super::spans::within_span;
 use super::turn::LockMode;
 use crate::block::{BlockLayout, Pool};
 use crate::reclaim::{Domain, Guard, Idle, Local, Ref};
@@ -132,7 +131,6 @@ impl Inner {
 
     /// Does one bounded step of the evictor; returns whether more is left.
     pub(super) fn step(&self, aging: Option<AgingPass>, evictor: &mut Evictor<'_>, resources: Resources<'_>) -> bool {
-        within_span!("step");
         let more = evictor.step(STEP, aging, resources);
         let forgetting = self.namespaces.tidy(evictor, resources);
         more || forgetting

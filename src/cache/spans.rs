@@ -1,7 +1,8 @@
 //! Spans for the crate `tracing`, for work off the hot path: the evictor's steps, settling,
 //! clearing, waits. Without the feature `tracing` they compile to nothing.
 
-/// Opens a span for the rest of the block.
+/// Opens a span for the rest of the block. Open it under no lock: the subscriber is the caller's
+/// code.
 macro_rules! within_span {
     ($name:literal) => {
         #[cfg(feature = "tracing")]

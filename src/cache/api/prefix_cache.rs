@@ -537,6 +537,7 @@ impl PrefixCache {
     /// # Ok::<_, radixkv::BuildError>(())
     /// ```
     pub fn run_once(&self) -> bool {
+        within_span!("step");
         let aging = self.inner.aging();
         self.inner.in_turn(|evictor, resources| self.inner.step(aging, evictor, resources))
     }

@@ -4,6 +4,7 @@ use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
 use crate::cache::inner::{Inner, STEP};
+use crate::cache::spans::within_span;
 use crate::sync::{Weak, contained};
 #[cfg(radixkv_loom)]
 use {
@@ -61,6 +62,7 @@ impl Inner {
     fn work_off(&self) -> Option<Instant> {
         let (mut evicting, mut waits) = (false, false);
         loop {
+            within_span!("step");
             // Read at each step, because they may change meanwhile.
             let watermarks = self.settings.watermarks();
             let short = || self.sink().free() < watermarks.low;
