@@ -28,6 +28,7 @@ enum State {
 #[derive(Debug, Clone, Copy)]
 struct Slot {
     state: State,
+    /// At the largest number, the block stays pinned for good: some of its pins are not counted.
     pins: u32,
     older: HostBlock,
     newer: HostBlock,
@@ -170,12 +171,15 @@ impl Slots {
             self.unlist(block);
             self.pinned += 1;
         }
-        self.slot(block).pins += 1;
+        self.slot(block).pins = self.slot(block).pins.saturating_add(1);
     }
 
     /// Ends a pin. After the last pin, the block is listed as the most recently used, or freed if
     /// detached.
     pub(crate) fn unpin(&mut self, block: HostBlock) -> Unpinned {
+        if self.slot(block).pins == u32::MAX {
+            return Unpinned::Done;
+        }
         self.slot(block).pins -= 1;
         if self.slot(block).pins > 0 {
             return Unpinned::Done;

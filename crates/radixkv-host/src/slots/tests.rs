@@ -73,3 +73,17 @@ fn a_detached_block_is_free_when_its_pins_end() {
     assert_eq!(slots.unpin(block), Unpinned::Done);
     assert_eq!(slots.counts().free, 1);
 }
+
+#[test]
+fn more_pins_than_can_be_counted_keep_a_block_pinned() {
+    let (mut slots, places) = (Slots::new(1, 1), places(1));
+    let block = slots.reserve().expect("room");
+    slots.publish(block, places[0]);
+    slots.pin(block);
+    // Pins that were forgotten.
+    slots.slot(block).pins = u32::MAX - 1;
+    (0..3).for_each(|_| slots.pin(block));
+    (0..4).for_each(|_| assert_eq!(slots.unpin(block), Unpinned::Done));
+    assert_eq!((slots.detach(block), slots.counts().pinned), (Some(places[0]), 1));
+    assert_eq!((slots.replace(), slots.reserve()), (None, None), "it is never written to again");
+}
