@@ -40,6 +40,8 @@ enum Lie {
     SameTicket,
     /// A question about keys is answered as if blocks had been put, and the other way round.
     OtherKind,
+    /// Reads are completed as puts, and the other way round.
+    OtherBuffers,
     /// Refused batches come back without some of their items.
     RefusesFewer,
     /// And with more of them.
@@ -52,7 +54,7 @@ enum Lie {
     HasNothing,
 }
 
-const LIES: [Lie; 14] = [
+const LIES: [Lie; 15] = [
     Lie::ShortBuffers,
     Lie::LongBuffers,
     Lie::NoBuffers,
@@ -62,6 +64,7 @@ const LIES: [Lie; 14] = [
     Lie::NoSuchTicket,
     Lie::SameTicket,
     Lie::OtherKind,
+    Lie::OtherBuffers,
     Lie::RefusesFewer,
     Lie::RefusesMore,
     Lie::RefusesSwapped,
@@ -72,7 +75,7 @@ const LIES: [Lie; 14] = [
 impl Lie {
     /// Whether what was asked gets no answer.
     fn is_silence(self) -> bool {
-        matches!(self, Self::NoSuchItem | Self::NoSuchTicket | Self::OtherKind)
+        matches!(self, Self::NoSuchItem | Self::NoSuchTicket | Self::OtherKind | Self::OtherBuffers)
     }
 }
 
@@ -129,6 +132,9 @@ impl State {
                 Lie::NoSuchItem => self.done.push(Completion { index: index + count, ..honest }),
                 Lie::NoSuchTicket => self.done.push(Completion { ticket: Ticket::new(u64::MAX), ..honest }),
                 Lie::OtherKind => self.done.push(Completion { outcome: other_kind(honest.outcome), ..honest }),
+                Lie::OtherBuffers if !matches!(honest.outcome, Outcome::Contained(..)) => {
+                    self.done.push(Completion { outcome: other_kind(honest.outcome), ..honest });
+                }
                 _ => self.done.push(Completion { outcome: resized(lie, honest.outcome), ..honest }),
             }
         }
@@ -255,6 +261,10 @@ fn a_remote_tier_that_lies_costs_hits_and_nothing_else() {
         host.validate().expect("a valid tier");
         let stats = host.stats();
         assert_eq!((stats.pinned_blocks, stats.reserved_blocks), (0, 0), "{lie:?}");
+        if lie == Lie::OtherBuffers {
+            let remote = host.remote_stats().expect("it has remote tiers");
+            assert_eq!((remote.puts_in_flight, remote.gets_in_flight), (0, 0), "all buffers are back");
+        }
         host.clear();
         assert_eq!(host.stats().free_blocks, 8, "{lie:?}");
         drop((engine, host));

@@ -11,7 +11,8 @@ use radixkv_tiers::{Block, Get, NotGot, Outcome};
 
 use super::{
     line::FetchOrder,
-    worker::{JobId, Tiers},
+    settings::AnyTier,
+    worker::{JobId, Lent, Tiers},
 };
 use crate::tier::HostTier;
 
@@ -269,8 +270,8 @@ impl Fetching {
         let blocks = numbers.iter().map(|&number| self.blocks[number].clone());
         let gets: Vec<_> = blocks.zip(buffers).map(|(block, buffer)| Get { block, buffer }).collect();
         let mut refused = Vec::new();
-        let is_taken =
-            tiers.lend(tier, id, numbers, |tier| tier.get_into(gets).map_err(|back| refused = back.batch).ok());
+        let get_into = |tier: &AnyTier| tier.get_into(gets).map_err(|back| refused = back.batch).ok();
+        let is_taken = tiers.lend(tier, id, numbers, Lent::Gets, get_into);
         let side = &mut self.window.sides[tier];
         for &item in &items {
             side.known[item] = if is_taken { Known::Getting } else { Known::Lacks };

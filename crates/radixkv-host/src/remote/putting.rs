@@ -11,7 +11,8 @@ use radixkv_tiers::{Block, Outcome, Put};
 use super::{
     line::PutOrder,
     name::RemoteName,
-    worker::{JobId, Tiers},
+    settings::AnyTier,
+    worker::{JobId, Lent, Tiers},
 };
 
 /// A put in progress.
@@ -186,7 +187,8 @@ impl Putting {
         if left == 0 {
             return;
         }
-        if tiers.lend(tier, id, items.clone(), |tier| tier.put_from(puts).map_err(|back| refused = back.batch).ok()) {
+        let put_from = |tier: &AnyTier| tier.put_from(puts).map_err(|back| refused = back.batch).ok();
+        if tiers.lend(tier, id, items.clone(), Lent::Puts, put_from) {
             self.sides[tier] = Side::Giving { left };
             self.since = Instant::now();
             return;

@@ -35,12 +35,19 @@ struct Batch {
     /// The job's number for each of them; `None` once it was completed.
     items: Vec<Option<usize>>,
     left: usize,
-    /// Whether buffers are returned with the completions.
-    is_lent: bool,
+    /// The buffers that are returned with the completions.
+    lent: Option<Lent>,
     /// Whether the job no longer waits for it.
     is_passed_over: bool,
     /// Whether an item ended in any way other than the tier's own timeout.
     is_answered: bool,
+}
+
+/// The pool that owns the buffers of a batch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Lent {
+    Gets,
+    Puts,
 }
 
 pub(super) enum Job {
@@ -91,7 +98,7 @@ impl Tiers {
         items: Vec<usize>,
         ask: impl FnOnce(&AnyTier) -> Option<Ticket>,
     ) -> bool {
-        self.submit(tier, job, items, false, ask)
+        self.submit(tier, job, items, None, ask)
     }
 
     /// Lends buffers to a tier, which returns them with the completions; otherwise as
@@ -101,9 +108,10 @@ impl Tiers {
         tier: usize,
         job: JobId,
         items: Vec<usize>,
+        lent: Lent,
         lend: impl FnOnce(&AnyTier) -> Option<Ticket>,
     ) -> bool {
-        self.submit(tier, job, items, true, lend)
+        self.submit(tier, job, items, Some(lent), lend)
     }
 
     /// Submits a batch. False if the tier did not accept it, or returned the ticket of another
@@ -113,7 +121,7 @@ impl Tiers {
         tier: usize,
         job: JobId,
         items: Vec<usize>,
-        is_lent: bool,
+        lent: Option<Lent>,
         submit: impl FnOnce(&AnyTier) -> Option<Ticket>,
     ) -> bool {
         // A tier that panics accepted nothing.
@@ -121,7 +129,7 @@ impl Tiers {
         let Some(ticket) = ticket else { return false };
         let Entry::Vacant(place) = self.batches.entry((tier, ticket)) else { return false };
         let (left, items) = (items.len(), items.into_iter().map(Some).collect());
-        place.insert(Batch { job, left, items, is_lent, is_passed_over: false, is_answered: false });
+        place.insert(Batch { job, left, items, lent, is_passed_over: false, is_answered: false });
         true
     }
 
@@ -143,7 +151,7 @@ impl Tiers {
             let is_over = of_job(of, batch);
             is_one_passed_over |= is_over;
             batch.is_passed_over |= is_over;
-            batch.is_lent || !is_over
+            batch.lent.is_some() || !is_over
         });
         if is_one_passed_over {
             self.note_unanswered(tier);
@@ -158,7 +166,7 @@ impl Tiers {
     /// Forgets a job's questions that have no answer yet. Batches with buffers are kept: the
     /// buffers return to the queue.
     pub(super) fn forget(&mut self, job: JobId) {
-        self.batches.retain(|_, batch| batch.job != job || batch.is_lent);
+        self.batches.retain(|_, batch| batch.job != job || batch.lent.is_some());
     }
 
     /// Whether a tier returned the block that it was given, with the bytes of a block.
@@ -166,12 +174,12 @@ impl Tiers {
         given.key() == back.key() && buffer.len() == self.keys.block_bytes()
     }
 
-    /// The job of a completion, and the job's number for the item; `None` if the item was completed
-    /// before, or was never submitted.
-    fn item(&mut self, tier: usize, completion: &Completion<Vec<u8>>) -> Option<(JobId, usize)> {
+    /// The job of a completion, the job's number for the item, and the pool of its buffer; `None`
+    /// if the item was completed before, or was never submitted.
+    fn item(&mut self, tier: usize, completion: &Completion<Vec<u8>>) -> Option<(JobId, usize, Option<Lent>)> {
         let key = (tier, completion.ticket);
         let batch = self.batches.get_mut(&key)?;
-        let item = (batch.job, batch.items.get_mut(completion.index)?.take()?);
+        let item = (batch.job, batch.items.get_mut(completion.index)?.take()?, batch.lent);
         batch.left -= 1;
         let is_late = batch.is_passed_over;
         batch.is_answered |= !is_timeout(&completion.outcome);
@@ -248,8 +256,15 @@ impl Worker {
 
     fn complete(&mut self, tier: usize, completion: Completion<Vec<u8>>) {
         // An item that was not submitted has no buffer of the pool.
-        let Some((id, item)) = self.tiers.item(tier, &completion) else { return };
-        let Some(job) = self.jobs.remove(&id) else { return self.give_back(completion.outcome) };
+        let Some((id, item, lent)) = self.tiers.item(tier, &completion) else { return };
+        let is_its_kind = match completion.outcome {
+            Outcome::Got(..) => lent == Some(Lent::Gets),
+            Outcome::Put(..) => lent == Some(Lent::Puts),
+            _ => lent.is_none(),
+        };
+        // A completion of another kind is no answer.
+        let job = if is_its_kind { self.jobs.remove(&id) } else { None };
+        let Some(job) = job else { return self.give_back(lent, completion.outcome) };
         let goes_on = match job {
             Job::Put(put) => put.complete(id, tier, item, completion.outcome, &mut self.tiers).map(Job::Put),
             Job::Fetch(fetch) => fetch.complete(id, tier, item, completion.outcome, &mut self.tiers).map(Job::Fetch),
@@ -259,12 +274,18 @@ impl Worker {
         }
     }
 
-    /// Takes back the buffer of a job that has ended.
-    fn give_back(&self, outcome: Outcome<Vec<u8>>) {
-        match outcome {
-            Outcome::Got(get, _) => self.tiers.line.give_get(get.buffer),
-            Outcome::Put(put, _) => self.tiers.line.give_put(put.buffer),
-            _ => {}
+    /// Returns the buffer of a completion to the pool that lent it. Without a buffer, the lent one
+    /// is lost.
+    fn give_back(&self, lent: Option<Lent>, outcome: Outcome<Vec<u8>>) {
+        let buffer = match outcome {
+            Outcome::Got(get, _) => get.buffer,
+            Outcome::Put(put, _) => put.buffer,
+            _ => Vec::new(),
+        };
+        match lent {
+            Some(Lent::Gets) => self.tiers.line.give_get(buffer),
+            Some(Lent::Puts) => self.tiers.line.give_put(buffer),
+            None => {}
         }
     }
 
