@@ -3,7 +3,7 @@
 
 use std::{
     cmp::Reverse,
-    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
+    collections::{BTreeMap, BTreeSet, HashMap},
     time::{Duration, SystemTime},
 };
 
@@ -31,8 +31,8 @@ pub(super) struct Index {
     /// The last batch that wrote a file, and the time of its first write.
     last_batch: Option<(u64, SystemTime)>,
     /// Blocks that were evicted, or that were not written because they would have been the first to
-    /// be evicted.
-    gone: HashSet<BlockKey>,
+    /// be evicted; each with the batch at that time plus 1, or 0 before the first batch.
+    gone: HashMap<BlockKey, u64>,
 }
 
 /// A file.
@@ -126,16 +126,22 @@ impl Index {
     }
 
     /// Whether a block before this one is known to be missing, so that this one is useless.
+    ///
+    /// A previous block that the same batch puts is not missing until a file is evicted or left out
+    /// in this batch or a later one: another thread may not have begun to write it.
     pub(super) fn lacks_beginning(&self, used: Use) -> bool {
-        used.parent.into_iter().chain(used.before.map(|before| before.key)).any(|before| self.gone.contains(&before))
+        let before = used.before.map(|before| before.key);
+        let since = |key: BlockKey| self.gone.get(&key).copied();
+        let of_batch = used.parent.filter(|&parent| Some(parent) != before).and_then(since);
+        before.and_then(since).is_some() || of_batch.is_some_and(|since| since > used.batch)
     }
 
-    /// Records that a block is missing.
-    pub(super) fn leave_out(&mut self, key: BlockKey) {
+    /// Records that a block is missing, and whose use was the reason, if there was one.
+    pub(super) fn leave_out(&mut self, key: BlockKey, used: Option<Use>) {
         if self.gone.len() >= MAX_GONE {
             self.gone.clear();
         }
-        self.gone.insert(key);
+        self.gone.insert(key, used.map_or(0, |used| used.batch.saturating_add(1)));
     }
 
     fn rerank(&mut self, key: BlockKey, rank: Rank) {
@@ -181,8 +187,9 @@ impl Index {
         self.entries.len() + self.writing.len()
     }
 
-    /// Reserves room for a file that is being written.
-    pub(super) fn reserve(&mut self, rank: Rank) {
+    /// Reserves room for a file that is being written, which is not missing until that fails.
+    pub(super) fn reserve(&mut self, key: BlockKey, rank: Rank) {
+        self.gone.remove(&key);
         self.writing.insert(rank);
     }
 

@@ -90,20 +90,26 @@ impl Files {
     /// Evicts files until the rest fits in the capacity.
     pub(super) fn keep_to_capacity(&self, counters: &Counters) -> io::Result<()> {
         let mut index = self.lock();
-        while index.taken() > self.max_files && self.evict(&mut index, None, counters)? {}
+        while index.taken() > self.max_files && self.evict(&mut index, None, None, counters)? {}
         self.say(&index, counters);
         Ok(())
     }
 
-    /// Evicts the first file in order, if its rank is below `before` or `before` is `None`. Returns
-    /// whether it did.
-    fn evict(&self, index: &mut Index, before: Option<Rank>, counters: &Counters) -> io::Result<bool> {
+    /// Evicts the first file in order, if its rank is below `before` or `before` is `None`, for a
+    /// write with this use. Returns whether it did.
+    fn evict(
+        &self,
+        index: &mut Index,
+        before: Option<Rank>,
+        used: Option<Use>,
+        counters: &Counters,
+    ) -> io::Result<bool> {
         let Some((_, oldest)) = index.oldest().filter(|&(rank, _)| before.is_none_or(|new| rank < new)) else {
             return Ok(false);
         };
         remove_file(&self.folder.object(oldest))?;
         index.remove(oldest);
-        index.leave_out(oldest);
+        index.leave_out(oldest, used);
         counters.evicted();
         Ok(true)
     }
@@ -126,12 +132,12 @@ impl Files {
                 // Other threads are writing files that take all of the capacity.
                 return Err(ErrorKind::StorageFull.into());
             }
-            if index.lacks_beginning(used) || !self.evict(&mut index, before, counters)? {
-                index.leave_out(key);
+            if index.lacks_beginning(used) || !self.evict(&mut index, before, Some(used), counters)? {
+                index.leave_out(key, Some(used));
                 return Ok(None);
             }
         }
-        index.reserve(rank);
+        index.reserve(key, rank);
         Ok(Some((rank, index.time_of(used))))
     }
 
@@ -189,21 +195,25 @@ impl Files {
         // Relaxed: the number only has to be unique.
         let number = self.next_unfinished.fetch_add(1, Relaxed);
         let unfinished = Unfinished(self.folder.unfinished().join(number.to_string()));
-        let written = self.write_object_or_evict(&unfinished.0, object, counters);
+        let written = self.write_object_or_evict(&unfinished.0, used, object, counters);
         let mut index = self.lock();
         let has_room = index.end_reservation(rank);
-        written?;
-        if !has_room {
-            // A file of an earlier write is kept, if there is one.
-            if !index.contains(key) {
-                index.leave_out(key);
+        let published = written.and_then(|()| {
+            if has_room {
+                // The time only matters for the order after the folder is opened again.
+                let _ = File::open(&unfinished.0).and_then(|file| file.set_modified(time));
+                self.folder.publish(&unfinished.0, key)?;
             }
+            Ok(has_room)
+        });
+        // Otherwise a file of an earlier write is kept, if there is one.
+        if !matches!(published, Ok(true)) && !index.contains(key) {
+            index.leave_out(key, Some(used));
+        }
+        if !published? {
             counters.evicted();
             return Ok(());
         }
-        // The time only matters for the order after the folder is opened again.
-        let _ = File::open(&unfinished.0).and_then(|file| file.set_modified(time));
-        self.folder.publish(&unfinished.0, key)?;
         index.insert(key, used, expires);
         self.say(&index, counters);
         Ok(())
@@ -211,7 +221,7 @@ impl Files {
 
     /// Writes an object. If the disk is full before the tier's capacity is reached, evicts another
     /// file for it.
-    fn write_object_or_evict(&self, path: &Path, object: &Aligned, counters: &Counters) -> io::Result<()> {
+    fn write_object_or_evict(&self, path: &Path, used: Use, object: &Aligned, counters: &Counters) -> io::Result<()> {
         let mut written = self.write_object(path, object);
         if written.as_ref().is_err_and(|error| error.kind() == ErrorKind::NotFound) {
             // Another program removed the folder `unfinished`. If it removed the tier's folder as
@@ -226,7 +236,7 @@ impl Files {
                 break;
             }
             remove_file(path)?;
-            if !self.evict(&mut self.lock(), None, counters)? {
+            if !self.evict(&mut self.lock(), None, Some(used), counters)? {
                 break;
             }
             written = self.write_object(path, object);
@@ -383,5 +393,38 @@ mod tests {
         reader.carry_out(&[read()], &mut nothing);
         reader.discard(key, Miss::Expired);
         assert!(!files.lock().contains(key) && !files.folder.object(key).exists());
+    }
+
+    /// The blocks of a sequence that was evicted are put again, by two threads.
+    #[test]
+    fn a_block_is_written_while_the_block_before_it_is_being_written() {
+        let layout = Layout::new("m", "bf16", 1, 8).unwrap();
+        let [one, other] = ["one", "other"].map(|name| layout.blocks(name, &[0, 1]));
+        let used =
+            |batch, block: &crate::Block| Use { batch, number: block.number(), parent: block.parent(), before: None };
+        let store = |batch, block: &crate::Block| {
+            let object = Aligned::new(layout.object_bytes());
+            [Step::Store { key: block.key(), used: used(batch, block), object, expires: 0 }]
+        };
+        for is_begun in [true, false] {
+            let path = tempfile::tempdir().unwrap();
+            let folder = Folder::open(path.path(), &layout).unwrap();
+            let files = Arc::new(Files::new(folder, Vec::new(), 2, layout.object_bytes(), false));
+            let counters = Arc::new(Counters::default());
+            let mut writer = FileStore::new(Arc::clone(&files), Arc::clone(&counters));
+            let mut nothing = |_: usize, _: Reply<'_>| {};
+            for (batch, block) in [(0, &one[0]), (0, &one[1]), (1, &other[0]), (1, &other[1])] {
+                writer.carry_out(&store(batch, block), &mut nothing);
+            }
+            assert!(one.iter().all(|block| !files.lock().contains(block.key())));
+            let begun = is_begun.then(|| files.reserve(one[0].key(), used(2, &one[0]), &counters).unwrap().unwrap());
+            writer.carry_out(&store(2, &one[1]), &mut nothing);
+            assert!(files.lock().contains(one[1].key()), "the first block is begun: {is_begun}");
+            if let Some((rank, _)) = begun {
+                assert!(files.lock().end_reservation(rank));
+            }
+            writer.carry_out(&store(2, &one[0]), &mut nothing);
+            assert!(one.iter().all(|block| files.lock().contains(block.key())));
+        }
     }
 }

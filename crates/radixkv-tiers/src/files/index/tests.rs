@@ -47,11 +47,11 @@ fn the_deepest_that_is_being_written_gives_its_room_to_a_beginning_and_to_nothin
     let mut index = Index::default();
     (0..3).for_each(|number| index.insert(key(number), of_sequence(1, number), 0));
     let [fourth, fifth, sixth] = [3, 4, 5].map(|number| index.rank(of_sequence(1, number)));
-    index.reserve(fifth);
+    index.reserve(key(5), fifth);
     assert!(!index.displace(sixth), "it would be the first to go itself");
     assert!(index.displace(fourth) && !index.displace(fourth));
     assert_eq!((index.taken(), index.end_reservation(fifth)), (3, false));
-    index.reserve(fourth);
+    index.reserve(key(4), fourth);
     index.insert(key(9), alone(0), 0);
     let newest = index.rank(alone(2));
     assert!(!index.displace(newest), "an older file goes before it");
@@ -62,7 +62,7 @@ fn the_deepest_that_is_being_written_gives_its_room_to_a_beginning_and_to_nothin
 fn without_the_block_before_its_batch_a_block_is_worth_nothing() {
     let mut index = Index::default();
     (0..4).for_each(|number| index.insert(key(number), of_sequence(1, number), 0));
-    index.leave_out(key(5));
+    index.leave_out(key(5), None);
     // Blocks 6 and 7 in one batch, and 7 comes first: nothing is known about 6.
     let before = Some(Before { key: key(5), number: 5 });
     assert!(index.lacks_beginning(Use { before, ..of_sequence(2, 7) }));
