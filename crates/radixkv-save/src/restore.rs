@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use radixkv::{
     BlockId, BlockRequest, Lease, Namespace, NamespaceName, PrefixCache, Priority, Reservation, ReserveError, Session,
-    Token,
+    Token, WeakLease,
 };
 
 use crate::block_bytes::BlockBytes;
@@ -64,6 +64,8 @@ struct Restoring<'a, B: ?Sized> {
     memory: &'a mut B,
     source: Source<'a>,
     namespaces: Vec<Namespace>,
+    /// For each namespace, a lease on its empty prefix, from before the first insert.
+    roots: Vec<Lease>,
     runs: Vec<RestoredRun>,
     /// For each namespace, the runs that are leased.
     leased: Vec<Vec<usize>>,
@@ -79,6 +81,8 @@ struct RestoredRun {
     /// Whether some of them were not cached before.
     is_new: bool,
     lease: Option<Lease>,
+    /// Set when its lease was dropped.
+    unleased: Option<WeakLease>,
     cut: Option<Cut>,
 }
 
@@ -96,13 +100,16 @@ pub(crate) fn restore<B: BlockBytes + ?Sized>(
     let handle = |name: &crate::format::entry::SavedNamespace| {
         cache.namespace(NamespaceName::new(&name.parts).with_keys(name.keys))
     };
+    let (session, namespaces) = (cache.session(), tree.namespaces.iter().map(handle).collect::<Vec<_>>());
+    let root = |space| session.match_prefix_untouched(space, &[]).into_lease();
     let mut restoring = Restoring {
         saved,
         cache,
-        session: cache.session(),
+        roots: namespaces.iter().map(root).collect(),
+        session,
         memory,
         source,
-        namespaces: tree.namespaces.iter().map(handle).collect(),
+        namespaces,
         runs: tree.runs.iter().map(|_| RestoredRun::default()).collect(),
         leased: vec![Vec::new(); tree.namespaces.len()],
         buffer: vec![0; saved.blocks.block_bytes()],
@@ -164,19 +171,31 @@ impl<B: BlockBytes + ?Sized> Restoring<'_, B> {
         if count == run.saved.blocks.len() {
             cut = None;
         }
-        self.runs[number] = RestoredRun { blocks: count, is_new: count > known, lease: Some(inserted.lease), cut };
+        self.runs[number] =
+            RestoredRun { blocks: count, is_new: count > known, lease: Some(inserted.lease), unleased: None, cut };
         cut
     }
 
-    /// A lease on the sequence before a run; `None` if it is not cached any more.
+    /// A lease on the sequence before a run, in the tree of the restore's beginning: after a clear,
+    /// inserts beyond it are refused. `None` if the sequence is not cached any more.
     fn lease_before(&self, run: &LinkedRun, tokens: &[Token]) -> Option<Lease> {
-        let lease = run.parent.and_then(|parent| self.runs[parent].lease.as_ref());
-        let at_its_end =
-            lease.filter(|lease| lease.len_tokens() == run.saved.start).and_then(|lease| lease.try_clone().ok());
-        at_its_end.or_else(|| {
-            let hit = self.session.match_prefix_untouched(&self.namespaces[run.namespace], tokens);
-            (hit.len_tokens() == run.saved.start).then(|| hit.into_lease())
-        })
+        let Some(parent) = run.parent else { return self.roots[run.namespace].try_clone().ok() };
+        let parent = self.lease_of(&self.runs[parent])?;
+        if parent.len_tokens() == run.saved.start {
+            return Some(parent);
+        }
+        let hit = self.session.match_prefix_untouched(&self.namespaces[run.namespace], tokens);
+        // Checked after the match: a parent that is found then was not cleared before the match.
+        self.session.upgrade(&parent.downgrade())?;
+        (hit.len_tokens() == run.saved.start).then(|| hit.into_lease())
+    }
+
+    /// A lease on a restored run; `None` if it is not cached any more.
+    fn lease_of(&self, run: &RestoredRun) -> Option<Lease> {
+        match &run.lease {
+            Some(lease) => lease.try_clone().ok(),
+            None => self.session.upgrade(run.unleased.as_ref()?),
+        }
     }
 
     /// Reserves blocks to be filled, from the pool or from the engine's free ids.
@@ -193,7 +212,8 @@ impl<B: BlockBytes + ?Sized> Restoring<'_, B> {
             Err(ReserveError::OverQuota { .. }) => {
                 // The restore's own leases count against the quota, and are only an optimization.
                 for held in self.leased[run.namespace].drain(..) {
-                    self.runs[held].lease = None;
+                    let run = &mut self.runs[held];
+                    run.unleased = run.lease.take().map(|lease| lease.downgrade());
                 }
                 self.session.reserve(BlockRequest::new(count).paid_by(space)).map_err(|_| Cut::Refused)
             }
@@ -226,7 +246,9 @@ impl<B: BlockBytes + ?Sized> Restoring<'_, B> {
         let now = since_1970();
         for number in order {
             let saved = &runs[number].saved;
-            let Some(lease) = self.runs[number].lease.take().or_else(|| self.lease_again(number)) else { continue };
+            let (run, session) = (&mut self.runs[number], &self.session);
+            let lease_again = || session.upgrade(run.unleased.as_ref()?);
+            let Some(lease) = run.lease.take().or_else(lease_again) else { continue };
             self.session.renew(&lease);
             (1..saved.uses.min(MAX_USES)).for_each(|_| self.session.count_use(&lease));
             if let Some(priority) = saved.priority.and_then(|saved| priority_at(saved, now)) {
@@ -234,24 +256,6 @@ impl<B: BlockBytes + ?Sized> Restoring<'_, B> {
             }
             self.runs[number].lease = Some(lease);
         }
-    }
-
-    /// A new lease on a run whose lease was dropped; `None` if the run was evicted.
-    fn lease_again(&self, number: usize) -> Option<Lease> {
-        let runs = &self.saved.tree.runs;
-        let end = self.end_of(number);
-        let mut path = vec![number];
-        while let Some(parent) = path.last().and_then(|&run| runs[run].parent) {
-            path.push(parent);
-        }
-        let mut tokens = Vec::new();
-        for run in path.into_iter().rev() {
-            tokens.truncate(runs[run].saved.start);
-            tokens.extend(&runs[run].saved.tokens);
-        }
-        tokens.truncate(end + self.extra_tokens(&runs[number]));
-        let hit = self.session.match_prefix_untouched(&self.namespaces[runs[number].namespace], &tokens);
-        (hit.len_tokens() == end).then(|| hit.into_lease())
     }
 
     /// Number of tokens up to the end of the cached part of a run.

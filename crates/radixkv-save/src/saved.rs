@@ -113,8 +113,8 @@ impl Saved {
     /// each run are counted again, and saved priorities are set.
     ///
     /// Other threads may use the cache meanwhile, and find a sequence as soon as it is inserted.
-    /// Restored blocks are leased until this returns, unless a quota does not allow it. The cache's
-    /// quotas and other limits apply: set them before.
+    /// Once a namespace is cleared, nothing more is restored into it: the rest is refused. Restored
+    /// blocks are leased until this returns, unless a quota does not allow it. The cache's quotas and other limits apply: set them before.
     ///
     /// # Errors
     ///

@@ -3,7 +3,7 @@
 use std::{fmt, path::Path, time::SystemTime};
 
 use radixkv::{NamespaceName, PrefixCache, Token};
-use radixkv_host::HostTier;
+use radixkv_host::{HostTier, Offload};
 use radixkv_tiers::Layout;
 
 use crate::error::{BlockShape, OpenError, RestoreError};
@@ -92,7 +92,8 @@ impl SavedHost {
     /// room, the most recently used blocks are restored, and the others are counted. Each block is
     /// verified before a lookup can find it.
     ///
-    /// Other threads may use the tier and the cache meanwhile.
+    /// Other threads may use the tier and the cache meanwhile. Once a namespace is cleared in the
+    /// tier, nothing more is restored into it: the rest is refused.
     ///
     /// # Errors
     ///
@@ -107,6 +108,8 @@ impl SavedHost {
         let all: usize = self.tree.held.iter().map(|held| held.blocks.len()).sum();
         let mut restored =
             HostRestored { damaged_blocks: self.blocks().saturating_sub(all), ..HostRestored::default() };
+        // One for all blocks: none is stored whose namespace is cleared after this.
+        let offload = tier.offload();
         // The least recently used blocks are left out; of blocks that were used together, the last
         // ones.
         let mut too_many = all.saturating_sub(tier.capacity_blocks().saturating_sub(tier.cached_blocks()));
@@ -115,7 +118,7 @@ impl SavedHost {
             too_many -= left_out;
             restored.no_room_blocks += left_out;
             let piece = &self.tree.pieces[held.piece];
-            self.bring(held, held.blocks.len() - left_out, tier, &names[piece.namespace], &mut restored);
+            self.bring(held, held.blocks.len() - left_out, &offload, &names[piece.namespace], &mut restored);
         }
         Ok(restored)
     }
@@ -125,7 +128,7 @@ impl SavedHost {
         &self,
         held: &SavedHeld,
         count: usize,
-        tier: &HostTier,
+        offload: &Offload,
         name: &NamespaceName,
         restored: &mut HostRestored,
     ) {
@@ -135,7 +138,6 @@ impl SavedHost {
         let mut tokens = self.tree.sequence(held.piece);
         let extra = extra_tokens(name.keys()).unwrap_or_default();
         tokens.truncate((held.first + count) * self.block_size + extra);
-        let offload = tier.offload();
         let mut arrival = offload.reserve(name, &tokens, held.first * self.block_size);
         let (lacking, taken) = (arrival.lacking_blocks(), arrival.numbers().count());
         restored.no_room_blocks += lacking;

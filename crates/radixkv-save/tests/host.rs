@@ -325,3 +325,24 @@ fn a_full_disk_is_said_and_the_old_save_stays() {
     assert_eq!((report.blocks, contents(&tier).len()), (1000, 1000));
     save(500).unwrap();
 }
+
+/// Another thread clears the tier as soon as a block is restored.
+// Holds: SV4.
+#[test]
+fn nothing_is_restored_into_a_tier_after_a_clear() {
+    let (folder, layout, held) = (tempfile::tempdir().unwrap(), layout(1), tier(1, 2000));
+    let name = cache().default_namespace().name();
+    (0..2000).for_each(|token| bring(&held, &name, &[token], 0));
+    assert_eq!(HostSave::new(&held, &layout).to(folder.path()).unwrap().blocks, 2000);
+    let (saved, restarted) = (SavedHost::open(folder.path(), &layout).unwrap(), tier(1, 2000));
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while restarted.cached_blocks() == 0 {
+                thread::yield_now();
+            }
+            restarted.clear();
+        });
+        saved.restore(&restarted, &cache()).unwrap();
+    });
+    assert_eq!(restarted.cached_blocks(), 0);
+}

@@ -5,7 +5,7 @@ mod common;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use common::{Memory, contents, count, layout, load, names, serve};
-use radixkv::PrefixCache;
+use radixkv::{BlockRequest, PrefixCache, Quota};
 use radixkv_save::{BlockBytes, Restored, Save, Saved};
 
 /// Memory beside which, before each block is read, everything is evicted that can be, and its room
@@ -181,5 +181,63 @@ fn no_sequence_is_put_together_from_before_and_after_a_clear() {
             let weights: Vec<u8> = hit.blocks().iter().map(|&block| fresh.of_block[block as usize]).collect();
             assert!(weights.iter().all(|&weights| weights == 1), "{weights:?}, cleared at read {clear_at}");
         }
+    }
+}
+
+/// Memory that clears a cache before a given write.
+struct Clearing<'a> {
+    cache: &'a PrefixCache,
+    writes: u32,
+    clear_at: u32,
+}
+
+impl BlockBytes for Clearing<'_> {
+    fn block_bytes(&self) -> usize {
+        common::BYTES
+    }
+
+    fn read(&mut self, _block: u32, bytes: &mut [u8]) -> bool {
+        bytes.fill(0);
+        true
+    }
+
+    fn write(&mut self, _block: u32, _bytes: &[u8]) -> bool {
+        if self.writes == self.clear_at {
+            self.cache.clear();
+            // Computed with other weights: the beginning of a saved sequence.
+            let (session, space) = (self.cache.session(), self.cache.default_namespace());
+            let start = session.match_prefix(&space, &[1]);
+            if let Ok(blocks) = session.reserve(BlockRequest::new(1).paid_by(&space)) {
+                drop(session.insert(start.lease(), &[1], blocks).unwrap());
+            }
+        }
+        self.writes += 1;
+        true
+    }
+}
+
+// Holds: SV4.
+#[test]
+fn nothing_is_restored_after_a_clear() {
+    let sequences: [&[u32]; 4] = [&[1, 2, 3, 4], &[1, 2, 5, 6], &[1, 7, 8], &[9, 9, 9]];
+    let (old, layout, folder) = (PrefixCache::builder(1, 24).build().unwrap(), layout(1), tempfile::tempdir().unwrap());
+    Weights { cache: &old, sequences: &sequences, of_block: vec![0; 24], reads: 0, clear_at: u32::MAX }.compute(1);
+    let mut memory = Clearing { cache: &old, writes: 0, clear_at: u32::MAX };
+    assert_eq!(Save::new(&old, &layout).to(folder.path(), &mut memory).unwrap().blocks, 11);
+    let saved = Saved::open(folder.path(), &layout).unwrap();
+    // With the small quota, the restore drops its leases.
+    let quotas = [Quota::default(), Quota::default().pinned_blocks(5)];
+    for (quota, clear_at) in quotas.into_iter().flat_map(|quota| (0..11).map(move |at| (quota, at))) {
+        let new = PrefixCache::builder(1, 24).build().unwrap();
+        let space = new.default_namespace();
+        space.set_quota(quota);
+        let mut memory = Clearing { cache: &new, writes: 0, clear_at };
+        let restored = saved.restore(&new, &mut memory).unwrap();
+        let Restored { blocks, known_blocks, no_room_blocks, refused_blocks, damaged_blocks, .. } = restored;
+        assert_eq!(blocks + known_blocks + no_room_blocks + refused_blocks + damaged_blocks, 11);
+        assert!(memory.writes > clear_at, "{quota:?}: {restored:?}");
+        let found = sequences.map(|tokens| new.session().peek(&space, tokens));
+        assert!(found.iter().all(|&tokens| tokens <= 1) && found[3] == 0, "cleared at write {clear_at}: {found:?}");
+        assert_eq!(new.validate(), Ok(()));
     }
 }
