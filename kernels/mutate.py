@@ -309,6 +309,8 @@ CRATE_MUTANTS = [
     ("crate: a batch of another device", "attention.rs", "        self.check_device(device)?;\n", "        let _ = device;\n", "handles"),
     ("crate: a storage of another device", "attention.rs", "        self.check_device(kv.device())?;\n        self.check_device(device)", "        self.check_device(device)", "handles"),
     ("crate: a cascade beside the batch of another device", "attention.rs", "        self.layer_kv(kv, layer, &batch.device, &batch.sizes)?;\n", "", "handles"),
+    ("crate: a cascade of another batch", "attention.rs", "if cascade.fingerprint != batch.fingerprint {", "if false {", "of_another_batch"),
+    ("crate: a replaced batch keeps its cascade", "reserved.rs", "        self.fingerprint = fingerprint(batch);\n", "        let _ = fingerprint(batch);\n", "of_another_batch"),
     ("crate: a host pool of another context", "host.rs", "self.device.stream().context() == device.stream().context()", "{ let _ = device; true }", "handles"),
     ("crate: rows that are not kept are appended", "attention.rs", "if !batch.save_kv {", "if false {", "failures"),
     ("crate: the launches of two threads are mixed", "device.rs", "        self.inner.queueing.lock()", "        std::boxed::Box::leak(Box::new(Mutex::new(()))).lock()", "may_share"),

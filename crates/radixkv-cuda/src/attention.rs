@@ -230,6 +230,9 @@ impl Backend for Attention {
         let layer_kv = self.layer_kv(kv, layer, &cascade.device, &cascade.sizes)?;
         self.layer_kv(kv, layer, &batch.device, &batch.sizes)?;
         check_len("the cascade's rows", cascade.sizes.rows, batch.sizes.rows)?;
+        if cascade.fingerprint != batch.fingerprint {
+            return Err(ShapeError::Foreign.into());
+        }
         let io = self.io(&cascade.sizes, queries, out)?;
         let work = cascade.work(layer);
         let _together = self.device.queue_together();

@@ -10,7 +10,7 @@ use super::kv::{self, check_len};
 use super::plan::{PlanParams, cascade, decode, extend};
 use super::scoring::DeviceScoring;
 use super::upload::{ArraySpan, Arrays, Upload};
-use super::work::{AttentionIo, Parts, Sizes, TileOwners, Work};
+use super::work::{AttentionIo, Parts, Sizes, TileOwners, Work, fingerprint};
 use radixkv::BlockId;
 use radixkv_attention::plan::Sharing;
 use radixkv_attention::{Batch, Half, Layout, ShapeError};
@@ -40,6 +40,8 @@ pub struct Prepared {
     pub(super) parts: Parts,
     pub(super) scoring: DeviceScoring,
     pub(super) step: Step,
+    /// Of the batch: see [`fingerprint`].
+    pub(super) fingerprint: u64,
     /// The room that it has for other batches, if it was reserved.
     pub(super) capacity: Option<Capacity>,
 }
@@ -72,6 +74,8 @@ pub(super) enum Step {
 pub struct Cascade {
     pub(super) device: Device,
     pub(super) sizes: Sizes,
+    /// Of its batch: see [`fingerprint`].
+    pub(super) fingerprint: u64,
     arrays: Arrays,
     table: ArraySpan,
     pub(super) tiles: ArraySpan,
@@ -126,9 +130,9 @@ impl Prepared {
             step = Step::NotKept { before, own, trees, scratch: scratch_kv, _memory };
         }
         let arrays = upload.send(device)?;
-        let save_kv = batch.save_kv;
+        let (save_kv, fingerprint) = (batch.save_kv, fingerprint(batch));
         let (device, capacity) = (device.clone(), None);
-        Ok(Self { device, sizes, arrays, table, slots, save_kv, decodes, parts, scoring, step, capacity })
+        Ok(Self { device, sizes, arrays, table, slots, save_kv, decodes, parts, scoring, step, fingerprint, capacity })
     }
 
     /// Keys and values of the rows, if they belong to this device and have the required lengths.
@@ -264,7 +268,8 @@ impl Cascade {
         let contexts = upload.push(&plan.contexts);
         let parts = Parts::new(device, &sizes, &plan.merges, &mut upload)?;
         let arrays = upload.send(device)?;
-        Ok(Self { device: device.clone(), sizes, arrays, table, tiles, members, contexts, parts, scoring })
+        let (device, fingerprint) = (device.clone(), fingerprint(batch));
+        Ok(Self { device, sizes, fingerprint, arrays, table, tiles, members, contexts, parts, scoring })
     }
 
     pub(super) fn work(&self, layer: usize) -> Work<'_> {

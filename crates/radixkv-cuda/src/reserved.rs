@@ -12,7 +12,7 @@ use super::plan::decode::{self, DecodePlan};
 use super::prepared::{Prepared, Step};
 use super::scoring::DeviceScoring;
 use super::upload::{ArraySpan, Arrays, Upload};
-use super::work::{Parts, Sizes, check_contexts};
+use super::work::{Parts, Sizes, check_contexts, fingerprint};
 use radixkv_attention::{Batch, Layout, MAX_LATENT_HEADS, ShapeError};
 
 impl Attention {
@@ -99,6 +99,7 @@ impl Attention {
             parts: Parts::of_room(self.device(), &sizes, capacity.items)?,
             scoring: DeviceScoring::new(self.device(), &batch.scoring, batch.query_heads)?,
             step: Step::Decode { items: ArraySpan::default() },
+            fingerprint: 0,
             capacity: Some(capacity),
         };
         prepared.update(batch)?;
@@ -158,6 +159,7 @@ impl Prepared {
         self.parts.items = upload.push(&plan.merges.items);
         self.parts.list = upload.push(&plan.merges.list);
         self.table = upload.push(batch.tables.blocks);
+        self.fingerprint = fingerprint(batch);
         upload.replace(&mut self.arrays)
     }
 }

@@ -135,6 +135,17 @@ impl Sizes {
     }
 }
 
+/// A number that batches have in common if they have the same tables and contexts, and hardly any
+/// others.
+pub(super) fn fingerprint(batch: &Batch<'_>) -> u64 {
+    let arrays = [batch.tables.blocks, batch.tables.offsets, batch.contexts];
+    // Lengths too, so that no number passes from one array to the next.
+    let words = arrays
+        .into_iter()
+        .flat_map(|array| [array.len() as u64].into_iter().chain(array.iter().map(|word| u64::from(*word))));
+    words.fold(0, |hash: u64, word| (hash.rotate_left(23) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15))
+}
+
 /// Checks that the kernels can compare the positions of each sequence.
 pub(super) fn check_contexts(batch: &Batch<'_>) -> Result<(), GpuError> {
     match batch.contexts.iter().position(|context| *context > MOST_CONTEXT) {

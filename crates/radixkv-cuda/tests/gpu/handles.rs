@@ -1,8 +1,8 @@
 //! Two devices are open, and what belongs to one is given to the other.
 
 use radixkv_attention::plan::{Rule, share};
-use radixkv_attention::{Backend, Output, Qkv};
-use radixkv_cuda::{Buffer, Cascade, Device, GpuError, HostPool, Prepared, Swap, ViewMut};
+use radixkv_attention::{Backend, Output, Qkv, ShapeError};
+use radixkv_cuda::{Buffer, Capacity, Cascade, Device, GpuError, HostPool, Prepared, Swap, ViewMut};
 
 use super::attention::{EAGER, Subject};
 use super::bed::{Bed, Sequence, Shape};
@@ -93,4 +93,39 @@ fn swaps_take_a_host_pool_of_their_context() {
     drop((hosts, swap, kv, one, other, elsewhere));
     engine.leave(&[]);
     driver.assert_nothing_left("two contexts");
+}
+
+/// A cascade has the tables and contexts of its own batch, so with another one it would compute
+/// something else.
+#[test]
+fn a_cascade_of_another_batch_is_refused() {
+    let Some(driver) = driver() else { return };
+    let (device, bed) = (driver.open(), bed());
+    let run = Subject::new(&device, bed.layout, &bed.storage);
+    let attention = &run.attention;
+    let sharing = share(bed.batch().tables, &bed.contexts, 16, Rule { grain_tokens: 16, ..EAGER });
+    let cascade = attention.prepare_cascade(&bed.layout, &bed.batch(), &sharing).expect("a cascade");
+    let queries = device.upload(&bed.queries).expect("memory");
+    let mut out = device.zeros::<u16>(bed.queries.len()).expect("memory");
+    let mut compute = |batch: &Prepared| {
+        let out = Output { rows: out.view_mut(), lse: None };
+        attention.cascade(&run.kv, 1, batch, &cascade, queries.view(), out)
+    };
+    let foreign = Err(GpuError::Shape(ShapeError::Foreign));
+    // The same sequences in turn, and the same ones one token before.
+    let (mut turned, mut before) = (bed.clone(), bed.clone());
+    let half = bed.blocks.len() / 2;
+    turned.blocks.rotate_left(half);
+    turned.slots.rotate_left(1);
+    before.contexts.iter_mut().for_each(|context| *context -= 1);
+    before.slots.iter_mut().for_each(|slot| *slot -= 1);
+    let prepare = |bed: &Bed| attention.prepare(&bed.layout, &bed.batch()).expect("a batch");
+    assert_eq!(compute(&prepare(&bed)), Ok(()));
+    assert_eq!(compute(&prepare(&turned)), foreign);
+    assert_eq!(compute(&prepare(&before)), foreign);
+    let capacity = Capacity { sequences: 2, blocks: bed.blocks.len(), items: 99 };
+    let mut reserved = attention.reserve(&bed.layout, &bed.batch(), capacity).expect("a batch");
+    assert_eq!(compute(&reserved), Ok(()));
+    reserved.update(&before.batch()).expect("updated");
+    assert_eq!(compute(&reserved), foreign);
 }
