@@ -115,7 +115,6 @@ fn converted(arguments: &Arguments) -> Result<Option<Converted>, Box<dyn Error>>
         ..ConvertConfig::new(arguments.format)
     };
     let log = input.open().map_err(|error| format!("{}: cannot be opened: {error}", input.name()))?;
-    let mut found = Err(ConvertError::Write(io::Error::other("nothing was written")));
     let Some(output) = output else {
         let mut stdout = io::BufWriter::new(io::stdout().lock());
         let written = convert(log, &config, &mut stdout);
@@ -125,15 +124,16 @@ fn converted(arguments: &Arguments) -> Result<Option<Converted>, Box<dyn Error>>
             found => Ok(Some(found?)),
         };
     };
-    // If the log cannot be converted, an existing file stays as it is.
-    let mut log = Some(log);
-    let written = output.write(|file| {
-        if let Some(log) = log.take() {
-            found = convert(log, &config, file);
+    let mut found = None;
+    let written = output.write(|file| match convert(log, &config, file) {
+        Err(ConvertError::Write(error)) => Err(error),
+        converted => {
+            found = Some(converted);
+            Ok(())
         }
-        Ok(())
     })?;
-    let found = found?;
+    // If the log cannot be converted, an existing file stays as it is.
+    let Some(found) = found.transpose()? else { return Ok(None) };
     Written::publish(written)?;
     Ok(Some(found))
 }

@@ -122,13 +122,15 @@ fn a_reader_may_close_a_converted_trace_early() {
     let scratch = Scratch::new("tools-closed");
     // The trace is larger than the buffer of a pipe.
     let log = scratch.file("log.jsonl", sweep::rows().repeat(200));
-    let mut command = Command::new(env!("CARGO_BIN_EXE_radixkv"));
-    command.args(["convert", &log, "--format", "mooncake"]).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = command.spawn().expect("the command runs");
-    drop(child.stdout.take());
-    let output = child.wait_with_output().expect("it ends");
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.code() == Some(0) && !said.contains("cannot"), "{said}");
+    for output in [&[][..], &["--output", "/dev/stdout"]] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_radixkv"));
+        command.args(["convert", &log, "--format", "mooncake"]).args(output);
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the command runs");
+        drop(child.stdout.take());
+        let output = child.wait_with_output().expect("it ends");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.code() == Some(0) && !said.contains("cannot"), "{said}");
+    }
 }
 
 #[test]
