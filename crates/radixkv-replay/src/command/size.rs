@@ -146,7 +146,9 @@ fn table(sized: &Sized, arguments: &Arguments) -> Grid {
         row("layers", sized.layers.to_string());
     }
     row("KV bytes / token", format!("{} ({})", grouped(fit.kv_bytes_per_token), sized.kv_dtype));
-    let (memory, utilization) = (shown(arguments.gpu_memory.0), 100.0 * arguments.utilization);
+    // Rounded: 100 times 0.29 is 28.999999999999996.
+    let utilization = (1e8 * arguments.utilization).round() / 1e6;
+    let memory = shown(arguments.gpu_memory.0);
     row("memory to use", format!("{} ({utilization} % of {memory})", shown(fit.memory_bytes)));
     row("weights", shown(fit.weight_bytes));
     row("left for KV", shown(fit.kv_bytes));

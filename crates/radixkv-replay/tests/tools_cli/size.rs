@@ -14,6 +14,8 @@ fn sixty_gigabytes_hold_the_published_number_of_tokens() {
     assert_eq!((&halved["kv_bytes_per_token"], &halved["tokens"]), (&163_840.into(), &366_208.into()));
     let table = printed(&options);
     assert!(table.contains("327,680 (bf16)") && table.contains("183,104") && table.contains("139.0 GFLOP"), "{table}");
+    let some = [&options[..5], &["--utilization", "0.29", "--weights", "0"]].concat();
+    assert!(printed(&some).contains("(29 % of 55.9 GiB)"), "{}", printed(&some));
     let piped = fed(&["size", "--model-config", "-", "--gpu-memory", "640GiB", "--json"], LLAMA);
     assert!(piped.status.success(), "{}", String::from_utf8_lossy(&piped.stderr));
 }
