@@ -67,9 +67,10 @@ fn period(before: &State, now: &State) -> Period {
 /// The state that the samples describe; `None` if they do not belong to a cache.
 fn state(samples: &Samples) -> Option<State> {
     let count = |name: &str| samples.sum(name).unwrap_or(0.0) as u64;
-    let blocks = |state: &str| samples.sum_of("radixkv_blocks", &format!("state=\"{state}\"")).unwrap_or(0.0) as usize;
+    // Added up before they are converted: the values may be anything.
+    let blocks = |state: &str| samples.sum_of("radixkv_blocks", &format!("state=\"{state}\"")).unwrap_or(0.0);
     let evicted = |reason: &str| {
-        samples.sum_of("radixkv_evicted_blocks_total", &format!("reason=\"{reason}\"")).unwrap_or(0.0) as u64
+        samples.sum_of("radixkv_evicted_blocks_total", &format!("reason=\"{reason}\"")).unwrap_or(0.0)
     };
     Some(State {
         capacity_blocks: samples.sum("radixkv_capacity_blocks")? as usize,
@@ -77,10 +78,10 @@ fn state(samples: &Samples) -> Option<State> {
         requests: count("radixkv_lookups_total") as usize,
         prompt_tokens: count("radixkv_query_tokens_total"),
         hit_tokens: count("radixkv_hit_tokens_total"),
-        cached_blocks: blocks("evictable") + blocks("protected"),
-        protected_blocks: blocks("protected"),
+        cached_blocks: (blocks("evictable") + blocks("protected")) as usize,
+        protected_blocks: blocks("protected") as usize,
         inserted_blocks: count("radixkv_inserted_blocks_total"),
-        evicted_blocks: evicted("capacity") + evicted("quota"),
+        evicted_blocks: (evicted("capacity") + evicted("quota")) as u64,
         index_bytes: count("radixkv_index_bytes") as usize,
         runs: count("radixkv_runs") as usize,
         namespaces: namespaces(samples),
@@ -104,7 +105,8 @@ fn namespaces(samples: &Samples) -> Vec<Namespace> {
                 (Some("pairs"), name) => format!("{} (pairs)", name.unwrap_or_default()),
                 (_, name) => name.unwrap_or_default(),
             };
-            *field(all.entry(name).or_default()) += sample.value as u64;
+            let sum = field(all.entry(name).or_default());
+            *sum = sum.saturating_add(sample.value as u64);
         }
     }
     let mut all: Vec<_> = all.into_iter().map(|(name, space)| Namespace { name, ..space }).collect();
@@ -116,6 +118,17 @@ fn namespaces(samples: &Samples) -> Vec<Namespace> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn values_without_bound_are_added_up() {
+        let text = "radixkv_capacity_blocks 1e30\n\
+            radixkv_blocks{state=\"evictable\"} 1e30\nradixkv_blocks{state=\"protected\"} 1e30\n\
+            radixkv_evicted_blocks_total{reason=\"capacity\"} inf\nradixkv_evicted_blocks_total{reason=\"quota\"} 1\n\
+            radixkv_namespace_lookups_total{kind=\"others\"} 1e30\nradixkv_namespace_lookups_total{kind=\"others\"} 1\n";
+        let state = state(&Samples::parse(text)).expect("a cache");
+        assert_eq!((state.cached_blocks, state.evicted_blocks), (usize::MAX, u64::MAX));
+        assert_eq!(state.namespaces[0].lookups, u64::MAX);
+    }
 
     // Holds: RP24.
     #[test]
