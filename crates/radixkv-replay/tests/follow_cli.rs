@@ -130,6 +130,17 @@ fn it_ends_after_the_time_it_is_given() {
 
 /// All lines of its output are complete, and its exit status is 0.
 #[cfg(unix)]
+/// As with `| head -1`: without a reader there is nothing to follow for.
+#[test]
+fn it_ends_when_its_reader_closes() {
+    let publisher = worker();
+    let mut child = command(&[publisher.endpoint(), "--json", "--every", "0.05"]).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    assert!(line.starts_with('{'), "{line}");
+    assert!(child.wait().unwrap().success());
+}
+
 #[test]
 fn an_interrupt_ends_it_cleanly() {
     let publisher = worker();

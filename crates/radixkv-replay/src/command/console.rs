@@ -35,7 +35,15 @@ pub(crate) fn is_obeyed(character: char) -> bool {
 /// Prints a text and a newline on standard output and flushes it. No error if the reader has closed
 /// it.
 pub(crate) fn print(text: &str) -> io::Result<()> {
-    unless_closed(writeln!(io::stdout(), "{text}").and_then(|()| flush()))
+    print_while_read(text).map(drop)
+}
+
+/// As [`print`], but returns whether the reader may still be there.
+pub(crate) fn print_while_read(text: &str) -> io::Result<bool> {
+    match writeln!(io::stdout(), "{text}").and_then(|()| flush()) {
+        Ok(()) => Ok(true),
+        closed => unless_closed(closed).map(|()| false),
+    }
 }
 
 /// Flushes standard output now: a failure at the end of the process could not be reported.

@@ -149,7 +149,9 @@ fn follow(arguments: &Arguments, screen: &Screen) -> Result<(), FollowingError> 
             return Err(FollowingError::Refused { endpoint, source });
         }
         if is_over || (!arguments.once && shown.elapsed() >= arguments.every) {
-            show(arguments, &see(&mut workers, began), screen)?;
+            if !show(arguments, &see(&mut workers, began), screen)? {
+                return Ok(());
+            }
             shown = Instant::now();
         }
         if is_over {
@@ -229,14 +231,15 @@ impl Followed {
     }
 }
 
-/// Prints the state; on a terminal a table replaces the one before.
-fn show(arguments: &Arguments, seen: &Seen, screen: &Screen) -> Result<(), FollowingError> {
+/// Prints the state; on a terminal a table replaces the one before. Returns whether the reader of
+/// standard output may still be there.
+fn show(arguments: &Arguments, seen: &Seen, screen: &Screen) -> Result<bool, FollowingError> {
     let text = match arguments.json {
         true => json(seen)?,
         false if !arguments.once && io::stdout().is_terminal() => format!("{HOME}{}", table::text(seen, screen)),
         false => table::text(seen, screen),
     };
-    console::print(&text).map_err(|error| FollowingError::Output(OutputError::stdout(error)))
+    console::print_while_read(&text).map_err(|error| FollowingError::Output(OutputError::stdout(error)))
 }
 
 #[cfg(test)]
