@@ -69,9 +69,8 @@ fn state(samples: &Samples) -> Option<State> {
     let count = |name: &str| samples.sum(name).unwrap_or(0.0) as u64;
     // Added up before they are converted: the values may be anything.
     let blocks = |state: &str| samples.sum_of("radixkv_blocks", &format!("state=\"{state}\"")).unwrap_or(0.0);
-    let evicted = |reason: &str| {
-        samples.sum_of("radixkv_evicted_blocks_total", &format!("reason=\"{reason}\"")).unwrap_or(0.0)
-    };
+    let evicted =
+        |reason: &str| samples.sum_of("radixkv_evicted_blocks_total", &format!("reason=\"{reason}\"")).unwrap_or(0.0);
     Some(State {
         capacity_blocks: samples.sum("radixkv_capacity_blocks")? as usize,
         block_size: count("radixkv_block_size_tokens") as usize,
