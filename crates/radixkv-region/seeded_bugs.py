@@ -13,7 +13,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../
 import seeded
 
 HERE = "crates/radixkv-region/src"
-ENTRY, INDEX, SLOTS, STATE = (f"{HERE}/{name}.rs" for name in ("entry", "index", "slots", "state"))
+ENTRY, INDEX, SLOTS, STATE, TAKEN = (f"{HERE}/{name}.rs" for name in ("entry", "index", "slots", "state", "taken"))
 SPACE, READ, WRITE, REGION = (f"{HERE}/region/{name}.rs" for name in ("space", "read", "write", "mod"))
 HEADER, PROCESS = (f"{HERE}/{name}.rs" for name in ("header", "process"))
 BLOCKS, CHARGE, COUNT, LABEL, SEALED, TABLE = (f"{HERE}/digest/{name}.rs" for name in ("blocks", "charge", "count", "label", "sealed", "table"))
@@ -86,6 +86,13 @@ BUGS = [
     ("a namespace said to be written before it is", "lib digest::killed::killed_in_opening_a_namespace",
      [(TABLE, "            write(words, namespace);\n            // Release: E7.\n            words[WRITTEN].store(identity, Release);\n",
        "            words[WRITTEN].store(identity, Release);\n            write(words, namespace);\n")]),
+    ("a free entry that is not looked for", "verbs a_put_finds_a_free_entry_anywhere_before_it_evicts",
+     [(SPACE, "self.claim_free(now).or_else(|| self.sweep_from(now, now, self.clock(), None))", "self.sweep_from(now, now, self.clock(), None)")]),
+    ("bits that hide free entries after a kill", "lib region::killed::killed_anywhere_a_process_hides_no_free_entry",
+     [(SPACE, "        self.show_free();\n", "")]),
+    ("a bit that is cleared and not those above it", "lib taken::tests::what_is_clear_is_found_in_trees_of_any_size",
+     [(TAKEN, "        if words.len() > 1 {\n            self.clear_at(level + 1, at / BITS);", "        if words.len() > bits {\n            self.clear_at(level + 1, at / BITS);"),
+      (TAKEN, "let (words, _) = self.level(level);", "let (words, bits) = self.level(level);")]),
     ("blocks that are not counted after a kill", "lib digest::killed::killed_in_a_put_into_free_room",
      [(SPACE, "        self.recount();\n", "")]),
     ("a quota that is not compared", "digests a_namespace_and_a_process_keep_their_quota",

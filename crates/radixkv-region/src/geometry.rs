@@ -8,6 +8,7 @@ use crate::{
     layout::{Keys, Layout, LayoutError},
     memory::WORD,
     sync::model_size,
+    taken,
 };
 
 /// Words of the header; the rest of its page is empty.
@@ -44,6 +45,7 @@ pub(crate) struct Geometry {
     namespaces: usize,
     cells: usize,
     records: usize,
+    taken: usize,
     tokens: usize,
     payloads: usize,
     words: usize,
@@ -64,7 +66,8 @@ impl Geometry {
         let namespaces = HEADER + SLOTS * SLOT + CLOCK;
         let cells = namespaces + if layout.keys == Keys::Digests { NAMESPACES * NAMESPACE } else { 0 };
         let records = cells + buckets * CELLS;
-        let tokens = records + entries * ENTRY;
+        let taken = records + entries * ENTRY;
+        let tokens = taken + taken::words(entries);
         let payloads = tokens.checked_add(entries.checked_mul(token_words)?)?.checked_next_multiple_of(PAGE)?;
         let words = payloads.checked_add(entries.checked_mul(stride)?)?;
         words.checked_mul(WORD).filter(|bytes| *bytes <= isize::MAX as usize)?;
@@ -77,6 +80,7 @@ impl Geometry {
             namespaces,
             cells,
             records,
+            taken,
             tokens,
             payloads,
             words,
@@ -122,6 +126,11 @@ impl Geometry {
         range(self.records + entry * ENTRY, ENTRY)
     }
 
+    /// The offset of the tree of taken entries.
+    pub(crate) fn taken(&self) -> usize {
+        self.taken
+    }
+
     /// The tokens of an entry.
     pub(crate) fn tokens(&self, entry: usize) -> Range<usize> {
         range(self.tokens + entry * self.token_words, self.token_words)
@@ -133,7 +142,7 @@ impl Geometry {
     }
 
     /// Everything between the header and the bytes of blocks: slots, clock, namespaces, cells,
-    /// records, tokens.
+    /// records, tree of taken entries, tokens.
     pub(crate) fn bookkeeping(&self) -> Range<usize> {
         HEADER..self.payloads
     }

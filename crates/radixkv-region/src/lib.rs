@@ -9,6 +9,7 @@
 //! |---|---|---|
 //! | header | the process that made it, before any other can open it | authoritative |
 //! | process slot | compare-and-swap: free to owner, dead owner to the process that recovers it, its owner to free | authoritative |
+//! | tree of taken entries | any process (`taken`) | hints: where a put finds a free entry |
 //! | clock | each process adds to it | where a search for room begins, and the age of blocks |
 //! | cell | compare-and-swap by any process | a hint: the record decides |
 //! | state of an entry | compare-and-swap by any process; while it is `WRITING`, by its owner | authoritative |
@@ -21,8 +22,8 @@
 //! `WRITING` by the process of a slot, or `READY` (`state`). Every claim increments its generation,
 //! so if a state is seen twice, the entry was not claimed in between.
 //!
-//! - *Put*: check whether the block is present or being written; claim a free entry, or the least
-//!   recently used of a sample; remove its old cell; write record and tokens; write a cell, unless
+//! - *Put*: check whether the block is present or being written; claim a free entry, or if there is
+//!   none the least recently used of a sample; remove its old cell; write record and tokens; write a cell, unless
 //!   another one already leads to the same key; write the bytes; write the record's checksum;
 //!   publish.
 //! - *Get*: for each cell of the key's buckets with its tag: load the state; compare the hash;
@@ -59,6 +60,7 @@
 //! | E6 | the header's magic | opening | a region that can be opened is complete |
 //! | E7 | the hash of a written namespace | opening it | its texts and numbers are complete |
 //! | E8 | the fence between a charge and the look at the epoch | the fence between a new epoch and the look at the charges | the put moves its charge, or the recovering process does |
+//! | E9 | clearing a bit of the tree | setting it | a thread that sets a bit after another one cleared it sees why that was done, and clears it again |
 //!
 //! E1 and E2 are a seqlock. The bytes in between are copied by relaxed loads and stores of words,
 //! never by plain ones, so a race is not a data race: a torn copy is a valid value, and is
@@ -79,6 +81,7 @@
 //! | writing record, cell, bytes | an entry in `WRITING`, with a cell once that is written | recover: cell, then entry |
 //! | publishing | an entry in `WRITING`, or a complete block | recover, or nothing to do |
 //! | removing, evicting | an entry in `WRITING` | recover |
+//! | setting a bit of the tree | a bit that hides free entries | recover, or the next process that opens the region |
 //! | recovering | a slot that a dead process was recovering | recover |
 //! | reading | nothing | |
 //! | opening a namespace | a name, a name and a hash, or some of its texts | the next process that opens it |
@@ -120,6 +123,7 @@ mod seal;
 mod slots;
 mod state;
 mod sync;
+mod taken;
 
 pub use counts::{Miss, Stats};
 pub use digest::{

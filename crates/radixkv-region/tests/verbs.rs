@@ -254,3 +254,21 @@ fn layouts_of_nothing_or_too_much_are_refused() {
         assert_eq!(found, bytes);
     }
 }
+
+// Holds: RG9.
+#[test]
+fn a_put_finds_a_free_entry_anywhere_before_it_evicts() {
+    let (region, blocks) = (common::region(5000), Blocks::new(8000));
+    (0..5000).for_each(|block| assert_eq!(blocks.put(&region, block), Put::Stored));
+    let mut random = fastrand::Rng::with_seed(9);
+    let mut next = 5000;
+    for removed in [1, 2, 70, 500] {
+        let before = region.stats().blocks;
+        let gone = (0..removed).filter(|_| region.remove(&blocks.key(random.usize(..5000)))).count();
+        assert_eq!(region.stats().blocks, before - gone);
+        (next..next + gone).for_each(|block| assert_eq!(blocks.put(&region, block), Put::Stored));
+        next += gone;
+        assert_eq!((region.stats().blocks, region.stats().evicted), (5000, 0), "{removed} removed");
+    }
+    assert_eq!((blocks.put(&region, next), region.stats().evicted), (Put::Stored, 1));
+}

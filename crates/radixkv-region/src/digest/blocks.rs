@@ -439,7 +439,7 @@ impl DigestBlocks {
             return Ok(claimed);
         }
         region.uncharge(&claimed, Kept::default());
-        claimed.give_back();
+        region.release(claimed);
         Err(DigestPut::InFlight)
     }
 
@@ -462,7 +462,7 @@ impl DigestBlocks {
             // No block belongs to both: one of each is evicted.
             let of_process =
                 if reached == [true; 2] { self.displace_of(charge, [false, true], quotas[0]) } else { None };
-            of_process?.give_back();
+            region.release(of_process?);
             let room = self.displace_of(charge, [true, false], quotas[0]);
             if room.is_none() {
                 region.adjust(charge, [false, true], -1);
@@ -473,7 +473,7 @@ impl DigestBlocks {
         let [of_namespace, of_process] = region.uncharge_excess(charge, quotas);
         for excess in [[of_namespace, false], [false, of_process]].into_iter().filter(|excess| *excess != [false; 2]) {
             match self.displace_of(charge, excess, quotas[0]) {
-                Some(more) => more.give_back(),
+                Some(more) => region.release(more),
                 None => region.adjust(charge, excess, 1),
             }
         }

@@ -224,6 +224,42 @@ fn killed_in_opening_and_closing() {
     }
 }
 
+/// However a process is killed that gives entries back and claims some, a put finds every free entry.
+// Holds: RG9.
+#[test]
+fn killed_anywhere_a_process_hides_no_free_entry() {
+    const LARGE: u32 = 130;
+    let layout = Layout::new(2, 8, LARGE);
+    let put = |region: &Region, number: u32| {
+        let tokens = [number, !number];
+        region.put(&layout.chain(b"").next(&tokens), &tokens, &[7; 8]).expect("room")
+    };
+    let remove = |region: &Region, number: u32| region.remove(&layout.chain(b"").next(&[number, !number]));
+    let ended = (0..MOST).find(|writes| {
+        let path = env::temp_dir().join(format!("radixkv-region-hidden-{}", std::process::id()));
+        let _ = fs::remove_file(&path);
+        let survivor = Region::create(&path, &layout).expect("created");
+        (0..LARGE).for_each(|number| assert_eq!(put(&survivor, number), Put::Stored));
+        let (memory, _) = files::open(&path).expect("opened");
+        let geometry = Geometry::of(&layout).expect("a layout");
+        let doomed = Region::join(memory, None, &layout, geometry, ProcessId::gone(1)).expect("a slot");
+        let ended = killed_after(*writes, || {
+            [3, 70, 129].iter().for_each(|number| _ = remove(&doomed, *number));
+            (1000..1003).for_each(|number| _ = put(&doomed, number));
+            _ = remove(&doomed, 71);
+        });
+        end(doomed);
+        survivor.recover();
+        let free = LARGE - survivor.stats().blocks as u32;
+        (2000..2000 + free).for_each(|number| assert_eq!(put(&survivor, number), Put::Stored));
+        let stats = survivor.stats();
+        assert_eq!((stats.blocks, stats.evicted), (LARGE as usize, 0), "killed at write {writes}");
+        let _ = fs::remove_file(&path);
+        ended.is_some()
+    });
+    assert!(ended.is_some_and(|writes| writes > 3), "the verbs write nothing, or without end");
+}
+
 /// Threads of one process and another process find the same dead process: only one of them recovers
 /// its entry.
 // Holds: RG8.

@@ -28,6 +28,7 @@ use crate::{
     slots::Slots,
     state::Kind,
     sync::{AtomicU64, Mutex, Relaxed, gauge},
+    taken::Taken,
 };
 
 /// A region of KV blocks that the processes of one host share, in memory that each of them maps.
@@ -200,6 +201,7 @@ impl Region {
         region.recover();
         region.slot = region.slots().take(own).ok_or(OpenError::TooManyProcesses { slots: SLOTS })?;
         region.take_back(region.slot);
+        region.show_free();
         Ok(region)
     }
 
@@ -276,6 +278,10 @@ impl Region {
 
     pub(crate) fn index(&self) -> Index<'_> {
         Index::of(&self.memory, &self.geometry)
+    }
+
+    pub(super) fn taken(&self) -> Taken<'_> {
+        Taken::of(&self.memory, &self.geometry)
     }
 
     fn slots(&self) -> Slots<'_> {

@@ -46,8 +46,8 @@ impl Region {
             return 0;
         }
         let entries = self.take_back(slot);
-        // Before the slot is free: if this process is killed here, the next one counts again, and
-        // no new owner sets the slot's count to 0 meanwhile.
+        // Before the slot is free: if this process is killed here, the next one does it again.
+        self.show_free();
         self.recount();
         self.slots().free(slot);
         self.counts.recovered.fetch_add(entries as u64, gauge::Relaxed);
@@ -68,6 +68,16 @@ impl Region {
         held.map(|claimed| self.empty(claimed)).count()
     }
 
+    /// Clears the bits that hide free entries, which a killed process may have left set.
+    pub(super) fn show_free(&self) {
+        let taken = self.taken();
+        for entry in 0..self.geometry.entries {
+            if self.entry(entry).look().kind() == Kind::Free && taken.is_hidden(entry) {
+                taken.clear(entry);
+            }
+        }
+    }
+
     /// Claims an entry for a block: a free or expired one, or the least recently used of a sample.
     /// Recovers killed processes if it finds none.
     pub(super) fn make_room(&self) -> Option<Claimed<'_>> {
@@ -85,6 +95,12 @@ impl Region {
         let entry = claimed.entry();
         self.uncharge(&claimed, Kept::default());
         self.index().remove(entry.hash(), entry.number());
+        self.release(claimed);
+    }
+
+    /// Gives back a claimed entry that has no cell.
+    pub(crate) fn release(&self, claimed: Claimed<'_>) {
+        self.taken().clear(claimed.entry().number());
         claimed.give_back();
     }
 
@@ -97,12 +113,46 @@ impl Region {
         discarded.count()
     }
 
-    /// Claims a free or expired entry, or the least recently used of a sample, beginning at the
-    /// clock's position.
+    /// Claims a free entry; if there is none, an expired one, or the least recently used of a sample
+    /// that begins at the clock's position.
     pub(crate) fn sweep(&self) -> Option<Claimed<'_>> {
         // Relaxed: the clock only says where to begin.
         let now = self.clock().fetch_add(1, Relaxed);
-        self.sweep_from(now, now, self.clock(), None)
+        self.claim_free(now).or_else(|| self.sweep_from(now, now, self.clock(), None))
+    }
+
+    /// Claims a free entry, beginning at the clock's position.
+    fn claim_free(&self, now: u64) -> Option<Claimed<'_>> {
+        let (taken, start) = (self.taken(), (now % self.geometry.entries as u64) as usize);
+        let (mut from, mut is_again) = (start, false);
+        for _ in 0..self.looks() {
+            let Some(number) = taken.next_free(from).filter(|number| !is_again || *number < start) else {
+                if is_again || start == 0 {
+                    return None;
+                }
+                (from, is_again) = (0, true);
+                continue;
+            };
+            let entry = self.entry(number);
+            let state = entry.look();
+            match state.kind() {
+                Kind::Writing => {}
+                Kind::Ready => {
+                    // Its bit is clear for no reason, unless it was given back meanwhile.
+                    taken.set(number);
+                    if entry.look().kind() != Kind::Ready {
+                        taken.clear(number);
+                    }
+                }
+                Kind::Free | Kind::Unknown => {
+                    if let Some(claimed) = self.displace(entry, state, Kept::default()) {
+                        return Some(claimed);
+                    }
+                }
+            }
+            from = number + 1;
+        }
+        None
     }
 
     /// Claims the least recently used of a sample of blocks that satisfy `is_meant`, or an expired
@@ -167,6 +217,9 @@ impl Region {
     pub(crate) fn displace<'r>(&'r self, entry: Entry<'r>, seen: State, kept: Kept) -> Option<Claimed<'r>> {
         let has_expired = entry.has_expired();
         let claimed = entry.claim(seen, self.slot)?;
+        if seen.kind() != Kind::Ready {
+            self.taken().set(entry.number());
+        }
         if seen.kind() == Kind::Ready {
             count(if has_expired { &self.counts.expired } else { &self.counts.evicted });
         }

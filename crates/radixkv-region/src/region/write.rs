@@ -207,7 +207,7 @@ impl Region {
         if self.index().insert(key.hash, entry.number(), |other| self.entry(other).live_hash()) {
             return Ok(Ok(claimed));
         }
-        claimed.give_back();
+        self.release(claimed);
         Ok(Err(Put::InFlight))
     }
 

@@ -82,6 +82,14 @@ impl AtomicU64 {
         if may_write() { self.0.fetch_add(value, order) } else { self.0.load(Ordering::Relaxed) }
     }
 
+    pub(crate) fn fetch_or(&self, bits: u64, order: Ordering) -> u64 {
+        if may_write() { self.0.fetch_or(bits, order) } else { self.0.load(Ordering::Relaxed) }
+    }
+
+    pub(crate) fn fetch_and(&self, bits: u64, order: Ordering) -> u64 {
+        if may_write() { self.0.fetch_and(bits, order) } else { self.0.load(Ordering::Relaxed) }
+    }
+
     pub(crate) fn compare_exchange(
         &self,
         seen: u64,

@@ -49,6 +49,16 @@ impl AtomicU64 {
     }
 
     #[track_caller]
+    pub(crate) fn fetch_or(&self, bits: u64, order: Ordering) -> u64 {
+        self.0.fetch_or(bits, order)
+    }
+
+    #[track_caller]
+    pub(crate) fn fetch_and(&self, bits: u64, order: Ordering) -> u64 {
+        self.0.fetch_and(bits, order)
+    }
+
+    #[track_caller]
     pub(crate) fn compare_exchange(
         &self,
         seen: u64,
