@@ -14,7 +14,7 @@ import seeded
 
 HERE = "crates/radixkv-region/src"
 ENTRY, INDEX, SLOTS, STATE, TAKEN = (f"{HERE}/{name}.rs" for name in ("entry", "index", "slots", "state", "taken"))
-SPACE, READ, WRITE, REGION = (f"{HERE}/region/{name}.rs" for name in ("space", "read", "write", "mod"))
+SPACE, READ, WRITE, FILES, REGION = (f"{HERE}/region/{name}.rs" for name in ("space", "read", "write", "files", "mod"))
 HEADER, PROCESS = (f"{HERE}/{name}.rs" for name in ("header", "process"))
 BLOCKS, CHARGE, COUNT, LABEL, SEALED, TABLE = (f"{HERE}/digest/{name}.rs" for name in ("blocks", "charge", "count", "label", "sealed", "table"))
 SEAL = f"{HERE}/seal.rs"
@@ -90,6 +90,8 @@ BUGS = [
      [(SPACE, "self.claim_free(now).or_else(|| self.sweep_from(now, now, self.clock(), None))", "self.sweep_from(now, now, self.clock(), None)")]),
     ("bits that hide free entries after a kill", "lib region::killed::killed_anywhere_a_process_hides_no_free_entry",
      [(SPACE, "        self.show_free();\n", "")]),
+    ("a signal that ends a reservation of memory", "lib region::files::tests::signals_delay_the_reservation_of_memory_and_do_not_fail_it",
+     [(FILES, "Err(Errno::INTR) => part =", "Err(Errno::INTR) if part == 0 => part =")]),
     ("a bit that is cleared and not those above it", "lib taken::tests::what_is_clear_is_found_in_trees_of_any_size",
      [(TAKEN, "        if words.len() > 1 {\n            self.clear_at(level + 1, at / BITS);", "        if words.len() > bits {\n            self.clear_at(level + 1, at / BITS);"),
       (TAKEN, "let (words, _) = self.level(level);", "let (words, bits) = self.level(level);")]),

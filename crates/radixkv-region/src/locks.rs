@@ -46,10 +46,16 @@ fn set(file: &File, byte: usize, kind: i32) -> std::io::Result<()> {
     lock.l_whence = libc::SEEK_SET as _;
     lock.l_start = byte as _;
     lock.l_len = 1;
-    // SAFETY: the file is open, and the lock outlives the call, which only reads it.
-    match unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &raw const lock) } {
-        -1 => Err(std::io::Error::last_os_error()),
-        _ => Ok(()),
+    loop {
+        // SAFETY: the file is open, and the lock outlives the call, which only reads it.
+        if unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &raw const lock) } != -1 {
+            return Ok(());
+        }
+        let error = std::io::Error::last_os_error();
+        // A signal: that the lock was not tried does not mean that there are no locks.
+        if error.kind() != std::io::ErrorKind::Interrupted {
+            return Err(error);
+        }
     }
 }
 

@@ -24,6 +24,8 @@ use crate::{
 
 /// Bytes per write, if the file system cannot reserve memory.
 const ZEROS: usize = 1 << 20;
+/// Bytes of the smallest part that is reserved at once.
+const PAGE: u64 = 4096;
 /// The byte that is locked while a file is made; the bytes before it are for the process slots.
 const MAKING: usize = SLOTS;
 /// How long a process waits for another one that is making the same region.
@@ -118,7 +120,8 @@ fn is_at(file: &File, name: &Path) -> bool {
 /// Reserves the memory of a file in the file system: a later write to the mapping could not report
 /// a lack of memory.
 fn reserve(file: &mut File, bytes: u64) -> io::Result<()> {
-    match rustix::fs::fallocate(&*file, FallocateFlags::empty(), 0, bytes) {
+    let reserve = |from, part| rustix::fs::fallocate(&*file, FallocateFlags::empty(), from, part);
+    match reserve_in_parts(bytes, reserve) {
         Err(Errno::OPNOTSUPP | Errno::NOSYS) => {
             let zeros = vec![0; ZEROS];
             let mut left = bytes;
@@ -133,10 +136,54 @@ fn reserve(file: &mut File, bytes: u64) -> io::Result<()> {
     }
 }
 
+/// Reserves all bytes at once, or in smaller parts if signals interrupt that: in memory, a file
+/// system undoes what a signal interrupted, so a large part may never end beside a timer.
+fn reserve_in_parts(bytes: u64, reserve: impl Fn(u64, u64) -> Result<(), Errno>) -> Result<(), Errno> {
+    let (mut done, mut part) = (0, bytes);
+    while done < bytes {
+        part = part.min(bytes - done);
+        match reserve(done, part) {
+            Ok(()) => done += part,
+            Err(Errno::INTR) => part = (part / 2).max(PAGE.min(bytes - done)),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
 /// The path of the file in which a region is made.
 fn beside(path: &Path) -> io::Result<PathBuf> {
     let mut name = std::ffi::OsString::from(".");
     name.push(path.file_name().ok_or(io::ErrorKind::InvalidInput)?);
     name.push(".new");
     Ok(path.with_file_name(name))
+}
+
+#[cfg(all(test, not(radixkv_loom)))]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    /// A timer sends signals so often that only small parts end between two of them.
+    // Holds: RG5.
+    #[test]
+    fn signals_delay_the_reservation_of_memory_and_do_not_fail_it() {
+        for bytes in [1, PAGE, (1 << 30) + 4095] {
+            let (reserved, calls) = (Cell::new(0), Cell::new(0_u32));
+            let reserve = |from, part| {
+                calls.set(calls.get() + 1);
+                assert!(from == reserved.get() && part > 0 && from + part <= bytes);
+                if part > 1 << 24 || calls.get() % 3 == 0 {
+                    return Err(Errno::INTR);
+                }
+                reserved.set(from + part);
+                Ok(())
+            };
+            assert_eq!(reserve_in_parts(bytes, reserve), Ok(()));
+            assert_eq!(reserved.get(), bytes);
+        }
+        let refused = |_, _| Err(Errno::NOSPC);
+        assert_eq!(reserve_in_parts(1 << 40, refused), Err(Errno::NOSPC));
+    }
 }
