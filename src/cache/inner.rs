@@ -71,12 +71,7 @@ pub(super) struct Inner {
 impl Inner {
     /// Waits for the evictor's lock, and runs `work` under it.
     pub(super) fn evicting<R>(&self, work: impl FnOnce(&mut Evictor<'_>, Resources<'_>) -> R) -> R {
-        self.evicting_near(0, work)
-    }
-
-    /// As `evicting`, with an idle participant from near slot `near`.
-    pub(super) fn evicting_near<R>(&self, near: usize, work: impl FnOnce(&mut Evictor<'_>, Resources<'_>) -> R) -> R {
-        self.awaited_turn(near, work, |_| false)
+        self.awaited_turn(0, work, |_| false)
     }
 
     /// As `evicting`, but then passes the lock to a thread that waits for it.
