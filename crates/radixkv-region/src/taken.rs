@@ -15,10 +15,11 @@
 use crate::{
     geometry::Geometry,
     memory::Memory,
-    sync::{AcqRel, Acquire, AtomicU64},
+    sync::{AcqRel, Acquire, AtomicU64, model_size},
 };
 
-const BITS: usize = u64::BITS as usize;
+/// Bits of a word that are used.
+const BITS: usize = model_size(64, 2);
 
 /// The bits of a region's entries.
 #[derive(Debug, Clone, Copy)]
@@ -131,10 +132,10 @@ fn load(words: &[AtomicU64], bits: usize, word: usize) -> u64 {
     words[word].load(Acquire) | beyond(bits, word)
 }
 
-/// The bits of a word that are beyond the last one of its level.
+/// The bits of a word that are beyond the last one of its level, or not used.
 fn beyond(bits: usize, word: usize) -> u64 {
-    let used = bits - (word * BITS).min(bits);
-    if used < BITS { u64::MAX << used } else { 0 }
+    let used = (bits - (word * BITS).min(bits)).min(BITS);
+    u64::MAX.checked_shl(used as u32).unwrap_or(0)
 }
 
 #[cfg(all(test, not(radixkv_loom)))]

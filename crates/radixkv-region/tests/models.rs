@@ -2,9 +2,9 @@
 //! return.
 //!
 //! Property: what is found is right in every word; a block that several put is stored once; what a
-//! dead process held is given back once, and to one.
+//! dead process held is given back once, and to one; a free entry is found before a block is evicted.
 //!
-//! Edges: E1, E2 and E4. E3 and E5 forbid that a load returns, or a store comes before, what only a
+//! Edges: E1, E2, E4 and E9. E3 and E5 forbid that a load returns, or a store comes before, what only a
 //! later store of its own thread makes possible (load buffering), and loom keeps stores in the
 //! order in which they were made: it can show nothing of them.
 //!
@@ -154,6 +154,24 @@ fn two_puts_of_two_blocks_into_one_entry() {
         let found = [1, 2].map(|number| get(&region, number));
         assert!(stored >= 1 && found.iter().filter(|found| **found).count() == 1, "{puts:?} {found:?}");
         assert_eq!(region.stats().in_flight, 0);
+    });
+}
+
+/// In the model a word of the tree has two bits: the put fills the word of the entry that is given
+/// back meanwhile.
+#[test]
+fn an_entry_that_is_given_back_while_its_word_fills_is_found() {
+    explore("put vs remove, then put", [1, 3], || {
+        let region = Arc::new(Region::model(&memory(&layout(3)), &layout(3), false));
+        (1..4).for_each(|number| assert_eq!(put(&region, number), Put::Stored));
+        assert!(region.remove(&block(1).0));
+        let other = thread::spawn({
+            let region = region.clone();
+            move || region.remove(&block(2).0)
+        });
+        assert_eq!(put(&region, 4), Put::Stored);
+        assert!(other.join().unwrap());
+        assert_eq!((put(&region, 5), region.stats().evicted, region.stats().blocks), (Put::Stored, 0, 3));
     });
 }
 
