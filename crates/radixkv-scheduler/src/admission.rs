@@ -329,6 +329,11 @@ impl Admission {
         out.into_iter().for_each(|waiting| state.make_ready(waiting));
     }
 
+    /// The number of quota lines.
+    pub(super) fn lines(&self) -> usize {
+        self.state.lock().lines.len()
+    }
+
     /// Moves the tried request into its namespace's line if it must wait behind others there;
     /// returns whether it must.
     pub(super) fn join_line(&self, waiting: &Waiting) -> bool {
@@ -389,8 +394,14 @@ impl Admission {
             ClaimReply::Granted => Some(Claim { admission: Arc::clone(admission), id }),
             ClaimReply::Waits => {
                 let waiting = state.ready.remove(id).expect("a ready request is listed as ready");
-                state.lines.left(&waiting, false);
+                let next = state.lines.left(&waiting, true);
                 state.requests.insert(id, RequestState::Waits(waiting));
+                if let Some(next) = next {
+                    state.make_ready(next);
+                    drop(state);
+                    // A pass that has listed the ready requests does not find it.
+                    admission.changes.announce();
+                }
                 None
             }
         }

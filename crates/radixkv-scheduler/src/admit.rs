@@ -40,7 +40,12 @@ impl Scheduler {
             self.admission.note_room();
             // Requests from the lines may use half of the skips; the rest is for the other ready
             // ones.
+            if self.lines_seen != self.seen {
+                (self.lines_seen, self.untried_lines) = (self.seen, self.admission.lines());
+            }
             self.admission.let_out(MAX_SKIPPED / 2);
+            self.untried_lines = self.untried_lines.saturating_sub(MAX_SKIPPED / 2);
+            self.cut_short |= self.untried_lines > 0;
         }
         let (mut skipped, mut behind) = (0, 0);
         while *budget > 0 && self.workspace.slots.free() > 0 {

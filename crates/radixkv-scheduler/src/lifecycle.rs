@@ -80,6 +80,10 @@ pub struct Scheduler {
     pub(super) seen: u64,
     /// Whether the last step left requests untried.
     pub(super) cut_short: bool,
+    /// Number of quota lines from which no request was tried since the count of changes was
+    /// `lines_seen`.
+    pub(super) untried_lines: usize,
+    pub(super) lines_seen: u64,
     /// For each slot, the index of its sequence in `running`; valid only inside `take_in`.
     pub(super) by_slot: Vec<usize>,
 }
@@ -117,7 +121,8 @@ impl Scheduler {
         config.check(admission.cache.capacity_blocks())?;
         let block_size = admission.cache.block_size();
         let slots = Slots::new(config.max_running, admission.config.max_blocks);
-        let workspace = Workspace { session: admission.cache.session(), slots, block_size, beyond: Vec::new() };
+        let workspace =
+            Workspace { session: admission.cache.session(), slots, block_size, beyond: Vec::new(), freed: false };
         Ok(Self {
             id: admission.new_scheduler(),
             admission,
@@ -133,6 +138,8 @@ impl Scheduler {
             listed: Vec::new(),
             seen: 0,
             cut_short: false,
+            lines_seen: 0,
+            untried_lines: 0,
             by_slot: Vec::new(),
         })
     }
@@ -191,9 +198,10 @@ impl Scheduler {
     /// `timeout`.
     ///
     /// A change is: a request is submitted, put back or aborted; a claim that requests wait for is
-    /// committed or given up; a sequence or a scheduler ends; blocks that were kept for a copy are
-    /// released. Changes since the last step was scheduled count. Returns at once if the last step
-    /// had more requests than it could try.
+    /// committed or given up; a sequence or a scheduler ends; blocks that were kept for a copy, or
+    /// that another sequence has also published, are released; a fork is refused blocks. Changes
+    /// since the last step was scheduled count. Returns at once if the last step had more requests
+    /// than it could try.
     ///
     /// Refusing blocks to a request is not a change. Blocks that are released outside the queue's
     /// schedulers wake no scheduler: use a short timeout if the engine holds blocks itself.
@@ -356,6 +364,13 @@ impl Scheduler {
         let sequence = &mut self.running[at];
         sequence.publish(sequence.computed, &mut self.workspace);
         self.put_back(at);
+    }
+
+    /// Announces the blocks that sequences that continue have returned to the pool.
+    pub(super) fn announce_freed(&mut self) {
+        if std::mem::take(&mut self.workspace.freed) {
+            self.admission.changes.announce();
+        }
     }
 
     /// Drops the sequences whose requests were aborted.

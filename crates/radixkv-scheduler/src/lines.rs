@@ -4,7 +4,7 @@
 //! A request that the quota refuses moves from the ready requests to its namespace's line, as does
 //! each later request of that namespace when it is tried. Each step releases the preferred request
 //! of each of the next few lines, in rotation, so that the step has time for other requests. A
-//! released request is ready again; when it is admitted, the next one of its line is released.
+//! released request is ready again; when it is admitted or waits for a claim, the next one of its line is released.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -66,16 +66,22 @@ impl Lines {
         turn.filter_map(|namespace| self.lines.get_mut(namespace)?.next_out()).collect()
     }
 
+    /// The number of lines.
+    pub(super) fn len(&self) -> usize {
+        self.turns.len()
+    }
+
     /// Called when a request is no longer ready and does not return to its line. If it had been
-    /// released and is now admitted, releases and returns the next one of its line.
-    pub(super) fn left(&mut self, waiting: &Waiting, admitted: bool) -> Option<Arc<Waiting>> {
+    /// released and `goes_on`, because it was admitted or waits for a claim, releases and returns the
+    /// next one of its line.
+    pub(super) fn left(&mut self, waiting: &Waiting, goes_on: bool) -> Option<Arc<Waiting>> {
         let namespace = &waiting.ticket.namespace;
         let line = self.lines.get_mut(namespace)?;
         if line.out != Some(waiting.ticket.id) {
             return None;
         }
         line.out = None;
-        let next = if admitted { line.next_out() } else { None };
+        let next = if goes_on { line.next_out() } else { None };
         self.close_if_empty(namespace);
         next
     }

@@ -171,8 +171,15 @@ impl Sequence {
         let matchable = &self.tokens[..self.tokens.len() - 1];
         self.lease = Some(workspace.session.resume_into(lease, matchable, &mut workspace.beyond));
         workspace.slots.write(self.slot, known, &workspace.beyond);
-        drop(self.own.split(workspace.beyond.len()));
         self.computed = self.computed.max(self.leased());
+        if workspace.beyond.is_empty() {
+            return;
+        }
+        if let Some(claim) = &self.claim {
+            claim.commit(self.leased());
+        }
+        workspace.freed = true;
+        drop(self.own.split(workspace.beyond.len()));
     }
 
     /// Finds a cached block that starts with at least `min_tokens` of the tokens after the lease.
@@ -202,6 +209,7 @@ impl Sequence {
         drop(publishing);
         match inserted {
             Ok(inserted) => {
+                workspace.freed |= !inserted.duplicates.is_empty();
                 workspace.slots.write(self.slot, known, &inserted.blocks);
                 if let Some(claim) = &self.claim {
                     claim.commit(whole * workspace.block_size);
@@ -246,6 +254,9 @@ pub(super) struct Workspace {
     pub(super) block_size: usize,
     /// Scratch: the blocks added by extending a lease.
     pub(super) beyond: Vec<BlockId>,
+    /// Whether sequences that continue have returned blocks to the pool, and no change was announced
+    /// for them yet.
+    pub(super) freed: bool,
 }
 
 impl Workspace {

@@ -225,6 +225,7 @@ impl Scheduler {
             self.crowded = false;
             self.admit(&mut budget);
         }
+        self.announce_freed();
         self.copies.move_to(&mut self.batch);
         if !self.batch.is_empty() {
             self.admission.count_step();
@@ -313,9 +314,8 @@ impl Scheduler {
             }
         }
         self.batch.clear();
-        if self.copies.done() {
-            self.admission.changes.announce();
-        }
+        self.workspace.freed |= self.copies.done();
+        self.announce_freed();
         full
     }
 }

@@ -3,8 +3,8 @@
 use std::thread;
 use std::time::Duration;
 
-use radixkv::{PrefixCache, Reservation};
-use radixkv_scheduler::{Aborted, Finish, Order, QueueConfig, Request, SequenceId};
+use radixkv::{BlockRequest, PrefixCache, Quota, Reservation};
+use radixkv_scheduler::{Aborted, Finish, ForkError, Order, QueueConfig, Request, SequenceId};
 
 use crate::engine::{World, sequence};
 
@@ -114,6 +114,129 @@ fn a_pass_that_was_cut_short_goes_on() {
         world.finish_all(&mut other);
         world.rest();
     }
+}
+
+/// Another sequence has published the same tokens first: the sequence's own blocks return to the
+/// pool while it continues.
+// Holds: SC24.
+#[test]
+fn blocks_that_another_sequence_has_published_wake() {
+    let world = World::new(4, 4);
+    let (mut owner, mut other) = (world.scheduler(1, 64), world.scheduler(1, 64));
+    let (session, shared) = (world.cache.session(), sequence(1, 8));
+    world.submit(&shared, 1);
+    let step = owner.schedule();
+    let miss = session.match_prefix(&world.space, &shared);
+    let first = session.insert(miss.lease(), &shared, session.reserve(2).expect("free")).expect("sound");
+    world.submit(&sequence(2, 8), 1);
+    assert!(other.schedule().is_empty());
+    assert!(!other.wait(Duration::ZERO));
+    let sampled = world.memory.run(&step);
+    let full = step.complete(&sampled).expect("a token for each row");
+    assert!(other.wait(Duration::ZERO), "two blocks are free");
+    assert_eq!(other.schedule().batch().len(), 1);
+    drop((miss, first));
+    full.into_iter().for_each(|id| drop(owner.finish(id, Finish::keeping(0))));
+    world.finish_all(&mut other);
+    world.rest();
+}
+
+/// The owner of a claim leases blocks that others have published: who waits for these goes on.
+// Holds: SC24.
+#[test]
+fn a_claim_is_committed_by_blocks_that_others_publish() {
+    let world = World::new(4, 64);
+    let (mut owner, mut other) = (world.scheduler(1, 4), world.scheduler(1, 64));
+    let (session, shared) = (world.cache.session(), sequence(1, 40));
+    let first = world.submit(&shared, 1);
+    world.step(&mut owner, &mut Vec::new());
+    let second = world.submit(&[&shared[..20], &sequence(2, 20)].concat(), 1);
+    assert!(other.schedule().is_empty());
+    assert!(!other.wait(Duration::ZERO));
+    let hit = session.match_prefix(&world.space, &shared);
+    drop(session.insert(hit.lease(), &shared[..36], session.reserve(8).expect("free")).expect("sound"));
+    let step = owner.schedule();
+    assert_eq!(step.batch().positions(), [36, 37, 38, 39]);
+    assert!(other.wait(Duration::ZERO), "its shared blocks are cached");
+    drop(step);
+    assert_eq!(other.schedule().batch().positions()[0], 20);
+    drop(hit);
+    owner.abort(first);
+    other.abort(second);
+    world.rest();
+}
+
+/// A released request of a quota line waits for a claim: the next one of its line may go on.
+// Holds: SC24.
+#[test]
+fn a_line_goes_on_while_its_first_request_waits_for_a_claim() {
+    for order in ORDERS {
+        let world = World::with(PrefixCache::builder(4, 64), QueueConfig::default().order(order));
+        let tenant = world.cache.namespace(&["tenant"]);
+        tenant.set_quota(Quota::default().pinned_blocks(24));
+        let held = world.cache.session().reserve(BlockRequest::new(24).paid_by(&tenant)).expect("within");
+        let (mut owner, mut other) = (world.scheduler(1, 4), world.scheduler(1, 64));
+        for tokens in [sequence(1, 40), sequence(1, 40), sequence(2, 8)] {
+            world.queue.submit(Request::new(tenant.clone(), tokens, 1)).expect("sound");
+        }
+        assert!(other.schedule().is_empty());
+        drop(held);
+        world.step(&mut owner, &mut Vec::new());
+        assert_eq!(owner.running().len(), 1);
+        while other.schedule().is_empty() {
+            assert!(other.wait(Duration::ZERO), "{order:?}: another request of the line fits");
+        }
+        drop(owner);
+        world.finish_all(&mut other);
+        world.rest();
+    }
+}
+
+/// More quota lines than one step tries: after a change, each of them is tried before the scheduler
+/// sleeps.
+// Holds: SC24.
+#[test]
+fn every_line_is_tried_after_a_change() {
+    for order in ORDERS {
+        let tenants = 100;
+        let world = World::with(PrefixCache::builder(4, 512), QueueConfig::default().order(order));
+        let mut held = Vec::new();
+        for i in 0..tenants {
+            let tenant = world.cache.namespace(&[i.to_string().as_str()]);
+            tenant.set_quota(Quota::default().pinned_blocks(2));
+            let blocks = BlockRequest::new(2).paid_by(&tenant);
+            held.push(Some(world.cache.session().reserve(blocks).expect("within")));
+            world.queue.submit(Request::new(tenant, sequence(i, 4), 1)).expect("sound");
+        }
+        let mut scheduler = world.scheduler(1, 64);
+        while scheduler.schedule().is_empty() && scheduler.wait(Duration::ZERO) {}
+        for i in (0..tenants as usize).rev().step_by(9) {
+            held[i] = None;
+            world.queue.abort(world.submit(&sequence(999, 4), 1));
+            while scheduler.schedule().is_empty() {
+                assert!(scheduler.wait(Duration::ZERO), "{order:?}: {i} was not tried");
+            }
+            let mut done = Vec::new();
+            world.step(&mut scheduler, &mut done);
+            assert_eq!(done[0].tokens[..4], sequence(i as u32, 4));
+        }
+        held.clear();
+        world.finish_all(&mut scheduler);
+        world.rest();
+    }
+}
+
+#[test]
+fn a_refused_fork_wakes() {
+    let world = World::new(4, 6);
+    let (mut scheduler, mut other) = (world.scheduler(4, 64), world.scheduler(1, 64));
+    let id = world.submit(&sequence(1, 18), 2);
+    world.step(&mut scheduler, &mut Vec::new());
+    assert!(other.schedule().is_empty());
+    assert!(matches!(scheduler.fork(id, 18, 3), Err(ForkError::NoBlocks(_))));
+    assert!(other.wait(Duration::ZERO), "the refused reservation may have held blocks");
+    world.finish_all(&mut scheduler);
+    world.rest();
 }
 
 /// Threads that sleep whenever there is nothing to do: every change that gives one of them work
