@@ -140,13 +140,10 @@ impl Scheduler {
         let start = self.start(at, len);
         let each = len.div_ceil(self.workspace.block_size) - start.shared.len();
         let namespace = self.running[at].ticket.namespace.clone();
-        let reserved = self.workspace.reserve(n * each, &namespace);
-        // The refused reservation may have held some blocks, which another scheduler has not found.
-        let announce = |refused| {
-            self.admission.changes.announce();
-            ForkError::NoBlocks(refused)
-        };
-        let mut own = reserved.map_err(announce)?;
+        // A refused reservation may hold blocks for a moment: no other scheduler looks meanwhile.
+        let turn = self.admission.turn();
+        let mut own = self.workspace.reserve(n * each, &namespace).map_err(ForkError::NoBlocks)?;
+        drop(turn);
         self.keep_leased(at, &start);
         let served = self.admission.serve_new(n, self.id);
         let ids = served.iter().map(|&(id, _)| id).collect();

@@ -199,9 +199,9 @@ impl Scheduler {
     ///
     /// A change is: a request is submitted, put back or aborted; a claim that requests wait for is
     /// committed or given up; a sequence or a scheduler ends; blocks that were kept for a copy, or
-    /// that another sequence has also published, are released; a fork is refused blocks. Changes
-    /// since the last step was scheduled count. Returns at once if the last step had more requests
-    /// than it could try.
+    /// that another sequence has also published, are released; a namespace's quota has room for its
+    /// next request. Changes since the last step was scheduled count. Returns at once if the last
+    /// step had more requests than it could try.
     ///
     /// Refusing blocks to a request is not a change. Blocks that are released outside the queue's
     /// schedulers wake no scheduler: use a short timeout if the engine holds blocks itself.

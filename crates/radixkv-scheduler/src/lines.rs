@@ -4,7 +4,8 @@
 //! A request that the quota refuses moves from the ready requests to its namespace's line, as does
 //! each later request of that namespace when it is tried. Each step releases the preferred request
 //! of each of the next few lines, in rotation, so that the step has time for other requests. A
-//! released request is ready again; when it is admitted or waits for a claim, the next one of its line is released.
+//! released request is ready again; when it is admitted or waits for a claim, the next one of its
+//! line is released.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -72,8 +73,8 @@ impl Lines {
     }
 
     /// Called when a request is no longer ready and does not return to its line. If it had been
-    /// released and `goes_on`, because it was admitted or waits for a claim, releases and returns the
-    /// next one of its line.
+    /// released and `goes_on`, because it was admitted or waits for a claim, releases and returns
+    /// the next one of its line.
     pub(super) fn left(&mut self, waiting: &Waiting, goes_on: bool) -> Option<Arc<Waiting>> {
         let namespace = &waiting.ticket.namespace;
         let line = self.lines.get_mut(namespace)?;

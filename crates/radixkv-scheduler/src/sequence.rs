@@ -254,8 +254,8 @@ pub(super) struct Workspace {
     pub(super) block_size: usize,
     /// Scratch: the blocks added by extending a lease.
     pub(super) beyond: Vec<BlockId>,
-    /// Whether sequences that continue have returned blocks to the pool, and no change was announced
-    /// for them yet.
+    /// Whether sequences that continue have returned blocks to the pool, and no change was
+    /// announced for them yet.
     pub(super) freed: bool,
 }
 
