@@ -316,10 +316,14 @@ impl Admission {
     pub(super) fn admit(&self, id: SequenceId, by: SchedulerId) -> Option<Arc<AbortState>> {
         let mut state = self.state.lock();
         let admitted = state.ready.admit(id)?;
+        let abort = state.serve(id, by);
         if let Some(next) = state.lines.left(&admitted, true) {
             state.make_ready(next);
+            drop(state);
+            // A pass that has listed the ready requests does not find it.
+            self.changes.announce();
         }
-        Some(state.serve(id, by))
+        Some(abort)
     }
 
     /// Makes one request from each of the next `most` lines ready again.

@@ -192,6 +192,30 @@ fn a_line_goes_on_while_its_first_request_waits_for_a_claim() {
     }
 }
 
+/// A request of a quota line is admitted: another scheduler may admit the next one of its line.
+// Holds: SC24.
+#[test]
+fn a_line_goes_on_in_another_scheduler() {
+    for order in ORDERS {
+        let world = World::with(PrefixCache::builder(4, 64), QueueConfig::default().order(order));
+        let tenant = world.cache.namespace(&["tenant"]);
+        tenant.set_quota(Quota::default().pinned_blocks(24));
+        let held = world.cache.session().reserve(BlockRequest::new(24).paid_by(&tenant)).expect("within");
+        let (mut owner, mut other) = (world.scheduler(1, 64), world.scheduler(1, 64));
+        for key in 1..=2 {
+            world.queue.submit(Request::new(tenant.clone(), sequence(key, 8), 1)).expect("sound");
+        }
+        assert!(other.schedule().is_empty());
+        drop(held);
+        assert_eq!(owner.schedule().batch().len(), 1);
+        assert!(other.wait(Duration::ZERO), "{order:?}: the second request of the line is ready");
+        assert_eq!(other.schedule().batch().len(), 1);
+        drop(owner);
+        world.finish_all(&mut other);
+        world.rest();
+    }
+}
+
 /// More quota lines than one step tries: after a change, each of them is tried before the scheduler
 /// sleeps.
 // Holds: SC24.
