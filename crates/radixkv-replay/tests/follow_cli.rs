@@ -128,8 +128,6 @@ fn it_ends_after_the_time_it_is_given() {
     lines.lines().for_each(|line| assert!(serde_json::from_str::<Value>(line).is_ok(), "{line}"));
 }
 
-/// All lines of its output are complete, and its exit status is 0.
-#[cfg(unix)]
 /// As with `| head -1`: without a reader there is nothing to follow for.
 #[test]
 fn it_ends_when_its_reader_closes() {
@@ -141,6 +139,8 @@ fn it_ends_when_its_reader_closes() {
     assert!(child.wait().unwrap().success());
 }
 
+/// All lines of its output are complete, and its exit status is 0.
+#[cfg(unix)]
 #[test]
 fn an_interrupt_ends_it_cleanly() {
     let publisher = worker();
