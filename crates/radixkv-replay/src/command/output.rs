@@ -90,11 +90,15 @@ impl Output {
     }
 }
 
-/// Fails if two of the outputs are the same file.
+/// Fails if two of the outputs are the same file, also one that does not exist yet.
 pub(crate) fn check_distinct<const N: usize>(paths: [&Option<PathBuf>; N]) -> Result<(), OutputError> {
     let paths: Vec<&PathBuf> = paths.into_iter().flatten().collect();
     let id = |path: &PathBuf| FileId::of_contents(path);
-    let is_same = |a: &PathBuf, b: &PathBuf| a == b || id(a).is_some_and(|a| id(b) == Some(a));
+    // A new file has no identity, but only one path without links.
+    let resolved = |path: &PathBuf| regular(path, fs::metadata(path).ok().as_ref()).ok().flatten();
+    let is_same = |a: &PathBuf, b: &PathBuf| {
+        a == b || id(a).is_some_and(|a| id(b) == Some(a)) || resolved(a).is_some_and(|a| resolved(b) == Some(a))
+    };
     let twice = (1..paths.len()).find(|&at| paths[..at].iter().any(|earlier| is_same(earlier, paths[at])));
     twice.map_or(Ok(()), |at| Err(OutputError::Twice { path: paths[at].clone() }))
 }
