@@ -12,7 +12,7 @@ use crate::{
     console,
     figures::counted,
     input::Input,
-    output::{Output, Written},
+    output::{Output, Written, check_not_read},
     serving::{count, unit},
     status::AT_FAULT,
     tokenizer,
@@ -104,6 +104,8 @@ fn converted(arguments: &Arguments) -> Result<Option<Converted>, Box<dyn Error>>
     input.check_stdout()?;
     let output = arguments.output.as_deref().filter(|path| path.as_os_str() != STDOUT);
     let output = output.map(|path| Output::new(path, &input)).transpose()?;
+    let tokenizer_file = arguments.tokenizer.clone().filter(|path| tokenizer::is_file(path));
+    check_not_read(&tokenizer_file, [&arguments.output])?;
     let tokenizer = arguments.tokenizer.as_deref().map(tokenizer::open).transpose()?;
     let mut limits = Limits::default();
     limits.line_bytes = arguments.max_line_bytes.unwrap_or(limits.line_bytes);

@@ -28,6 +28,9 @@ pub(crate) enum OutputError {
     /// The output is also the input: write to another file.
     #[error("{}: not written: it is the trace that is being read; write to another file", path.display())]
     IsInput { path: PathBuf },
+    /// Another option names the output as a file to read: write to another file.
+    #[error("{}: not written: another option reads it; write to another file", path.display())]
+    IsRead { path: PathBuf },
     /// Standard output is not possible here: name a file.
     #[error("-: not written: a file is needed here; use ./- for a file named -")]
     Dash,
@@ -88,6 +91,17 @@ impl Output {
             Err(source) => Err(OutputError::Unwritable { path, source }),
         }
     }
+}
+
+/// Fails if one of the outputs is the file that another option reads.
+pub(crate) fn check_not_read<const N: usize>(
+    read: &Option<PathBuf>,
+    outputs: [&Option<PathBuf>; N],
+) -> Result<(), OutputError> {
+    let read = read.as_deref().and_then(|path| Input::new(path).file_id());
+    let is_read = |path: &&PathBuf| read.is_some() && FileId::of_contents(path) == read;
+    let found = outputs.into_iter().flatten().find(is_read);
+    found.map_or(Ok(()), |path| Err(OutputError::IsRead { path: path.clone() }))
 }
 
 /// Fails if two of the outputs are the same file, also one that does not exist yet.

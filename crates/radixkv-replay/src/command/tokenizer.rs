@@ -7,9 +7,14 @@ use radixkv_replay::convert::{ByteTokens, Tokenize};
 /// The argument for the tokenizer that makes each byte a token.
 const BYTES: &str = "bytes";
 
+/// Whether the argument names a file.
+pub(crate) fn is_file(path: &Path) -> bool {
+    path.as_os_str() != BYTES
+}
+
 /// Opens the tokenizer of a `tokenizer.json`, or the one for bytes.
 pub(crate) fn open(path: &Path) -> Result<Box<dyn Tokenize>, Box<dyn Error>> {
-    if path.as_os_str() == BYTES {
+    if !is_file(path) {
         return Ok(Box::new(ByteTokens));
     }
     of_model(path)

@@ -186,6 +186,9 @@ fn what_makes_no_sense_is_refused_before_the_work() {
     let same = scratch.path("../sweep-faults/both");
     let said = complaint(&["sweep", &trace, "--csv", &both, "--svg", &same]);
     assert!(said.contains("not written: two options name it"), "{said}");
+    let model = scratch.file("config.json", LLAMA);
+    let said = complaint(&["sweep", &trace, "--model-config", &model, "--csv", &model]);
+    assert!(said.contains("not written: another option reads it") && scratch.text("config.json") == LLAMA, "{said}");
     // The error precedes opening the trace, which does not exist.
     assert!(complaint(&["sweep", "no/such", "--svg", "no/such/folder.svg"]).contains("folder.svg: cannot be written"));
     let long = scratch

@@ -19,7 +19,7 @@ use crate::{
     bytes, console,
     failure::remedy,
     input::Input,
-    output::{Output, OutputError, Written, check_distinct},
+    output::{Output, OutputError, Written, check_distinct, check_not_read},
     progress,
     report::json,
     screen::Screen,
@@ -65,6 +65,7 @@ fn sweep(arguments: &Arguments, screen: &Screen) -> Result<(), Box<dyn Error>> {
     let input = Input::new(&arguments.trace);
     input.check_stdout()?;
     check_distinct([&arguments.csv, &arguments.svg])?;
+    check_not_read(&arguments.model_config, [&arguments.csv, &arguments.svg])?;
     let output = |path: &Option<_>| path.as_deref().map(|path| Output::new(path, &input)).transpose();
     let (csv, svg) = (output(&arguments.csv)?, output(&arguments.svg)?);
     let kv_bytes = kv_bytes_per_token(arguments)?;
