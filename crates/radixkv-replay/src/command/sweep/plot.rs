@@ -165,7 +165,7 @@ fn chart<'a>(area: &Area<'a>, block_size: usize, lines: &[Drawn], kv_bytes: Opti
         .x_desc(unit)
         .y_desc("prompt tokens computed, %")
         .x_label_formatter(&|tokens| short(*tokens, kv_bytes))
-        .y_label_formatter(&|percent| format!("{percent:.0}"))
+        .y_label_formatter(&|percent| share(*percent))
         .label_style(("sans-serif", 13))
         .axis_desc_style(("sans-serif", 14))
         .light_line_style(WHITE)
@@ -229,6 +229,12 @@ fn ticks(low: f64, high: f64, kv_bytes: Option<u64>) -> Vec<f64> {
     within.into_iter().step_by(step).collect()
 }
 
+/// A percentage with the decimals that tell it from its neighbours on the axis.
+fn share(percent: f64) -> String {
+    // Sums of steps are inexact, and may be a negative zero.
+    ((1000.0 * percent).round() / 1000.0 + 0.0).to_string()
+}
+
 /// A capacity in few characters.
 fn short(tokens: f64, kv_bytes: Option<u64>) -> String {
     if let Some(bytes) = kv_bytes {
@@ -245,6 +251,12 @@ fn short(tokens: f64, kv_bytes: Option<u64>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn labels_of_low_miss_ratios_differ() {
+        let labels = [-0.0, 0.2, 0.5, 0.30000000000000004, 1.5, 2.5, 20.0, 100.0].map(share);
+        assert_eq!(labels, ["0", "0.2", "0.5", "0.3", "1.5", "2.5", "20", "100"]);
+    }
 
     #[test]
     fn ticks_are_round_and_few() {
