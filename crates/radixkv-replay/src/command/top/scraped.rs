@@ -73,7 +73,8 @@ fn state(samples: &Samples) -> Option<State> {
         |reason: &str| samples.sum_of("radixkv_evicted_blocks_total", &format!("reason=\"{reason}\"")).unwrap_or(0.0);
     Some(State {
         capacity_blocks: samples.sum("radixkv_capacity_blocks")? as usize,
-        block_size: count("radixkv_block_size_tokens") as usize,
+        // Several caches have one size, and not the sum of theirs.
+        block_size: samples.all("radixkv_block_size_tokens").next().map_or(0, |size| size.value as usize),
         requests: count("radixkv_lookups_total") as usize,
         prompt_tokens: count("radixkv_query_tokens_total"),
         hit_tokens: count("radixkv_hit_tokens_total"),
@@ -117,6 +118,14 @@ fn namespaces(samples: &Samples) -> Vec<Namespace> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn caches_are_added_up_and_their_block_sizes_are_not() {
+        let text = "radixkv_capacity_blocks{cache=\"a\"} 8\nradixkv_capacity_blocks{cache=\"b\"} 8\n\
+            radixkv_block_size_tokens{cache=\"a\"} 16\nradixkv_block_size_tokens{cache=\"b\"} 16\n";
+        let state = state(&Samples::parse(text)).expect("a cache");
+        assert_eq!((state.capacity_blocks, state.block_size), (16, 16));
+    }
 
     #[test]
     fn values_without_bound_are_added_up() {
