@@ -115,12 +115,12 @@ impl Samples {
 
     /// The sum of all samples with this name; `None` if there are none.
     pub(super) fn sum(&self, name: &str) -> Option<f64> {
-        self.sum_of(name, "")
+        self.all(name).map(|sample| sample.value).reduce(|sum, value| sum + value)
     }
 
-    /// The sum of the samples with this name and label, such as `state="free"`.
-    pub(super) fn sum_of(&self, name: &str, label: &str) -> Option<f64> {
-        let fit = self.all(name).filter(|sample| sample.labels.contains(label));
+    /// The sum of the samples with this name and this value of a label.
+    pub(super) fn sum_of(&self, name: &str, label: &str, value: &str) -> Option<f64> {
+        let fit = self.all(name).filter(|sample| sample.label(label).is_some_and(|found| found == value));
         fit.map(|sample| sample.value).reduce(|sum, value| sum + value)
     }
 
@@ -256,8 +256,10 @@ mod tests {
     fn samples_are_summed_by_name_and_label() {
         let text = "# HELP a help\na 1\na{x=\"1\"} 2.5\nb{state=\"fr}ee\",y=\"\\\"}\"} 4 1700000000\nnonsense\nb{state=\"x\"\nc NaN\n# EOF\n";
         let samples = Samples::parse(text);
-        assert_eq!((samples.sum("a"), samples.sum_of("b", "state=\"fr}ee\"")), (Some(3.5), Some(4.0)));
+        assert_eq!((samples.sum("a"), samples.sum_of("b", "state", "fr}ee")), (Some(3.5), Some(4.0)));
         assert_eq!((samples.sum("b"), samples.sum("d")), (Some(4.0), None));
+        let other = Samples::parse("b{substate=\"free\",state=\"leased\"} 1\nb{state=\"free\"} 2\n");
+        assert_eq!(other.sum_of("b", "state", "free"), Some(2.0));
         assert!(samples.sum("c").expect("a value").is_nan());
     }
 }

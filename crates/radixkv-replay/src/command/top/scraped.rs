@@ -68,9 +68,8 @@ fn period(before: &State, now: &State) -> Period {
 fn state(samples: &Samples) -> Option<State> {
     let count = |name: &str| samples.sum(name).unwrap_or(0.0) as u64;
     // Added up before they are converted: the values may be anything.
-    let blocks = |state: &str| samples.sum_of("radixkv_blocks", &format!("state=\"{state}\"")).unwrap_or(0.0);
-    let evicted =
-        |reason: &str| samples.sum_of("radixkv_evicted_blocks_total", &format!("reason=\"{reason}\"")).unwrap_or(0.0);
+    let blocks = |state: &str| samples.sum_of("radixkv_blocks", "state", state).unwrap_or(0.0);
+    let evicted = |reason: &str| samples.sum_of("radixkv_evicted_blocks_total", "reason", reason).unwrap_or(0.0);
     Some(State {
         capacity_blocks: samples.sum("radixkv_capacity_blocks")? as usize,
         // Several caches have one size, and not the sum of theirs.
