@@ -159,8 +159,9 @@ impl Prepared {
         self.parts.items = upload.push(&plan.merges.items);
         self.parts.list = upload.push(&plan.merges.list);
         self.table = upload.push(batch.tables.blocks);
+        upload.replace(&mut self.arrays)?;
         self.fingerprint = fingerprint(batch);
-        upload.replace(&mut self.arrays)
+        Ok(())
     }
 }
 

@@ -126,6 +126,10 @@ fn a_cascade_of_another_batch_is_refused() {
     let capacity = Capacity { sequences: 2, blocks: bed.blocks.len(), items: 99 };
     let mut reserved = attention.reserve(&bed.layout, &bed.batch(), capacity).expect("a batch");
     assert_eq!(compute(&reserved), Ok(()));
+    // An update that is refused changes nothing.
+    let captured = device.capture(|| reserved.update(&before.batch()));
+    assert!(matches!(captured, Err(GpuError::NotCaptured { .. })), "{captured:?}");
+    assert_eq!(compute(&reserved), Ok(()));
     reserved.update(&before.batch()).expect("updated");
     assert_eq!(compute(&reserved), foreign);
 }
