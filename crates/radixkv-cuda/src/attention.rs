@@ -22,10 +22,10 @@ const WORTHWHILE_US: usize = 10;
 /// converts them): of the stored type, or `bf16` if stored elements have 8 bits.
 /// [`Variant`](super::Variant) lists the element types and the sizes of heads; blocks may have any
 /// number of tokens. All of [`Scoring`](radixkv_attention::Scoring) is supported, with soft-caps of
-/// at most 1,024 ([`GpuError::SoftCap`]); blocks outside a window are not read. Every operation returns as soon as its work is queued;
-/// [`Device::synchronize`] waits for it, and so does reading a buffer. Preparing a batch copies its
-/// plan to the device; the operations on a prepared batch only launch kernels, so they can be
-/// captured into a graph.
+/// at most 1,024 ([`GpuError::SoftCap`]); blocks outside a window are not read. Every operation
+/// returns as soon as its work is queued; [`Device::synchronize`] waits for it, and so does reading
+/// a buffer. Preparing a batch copies its plan to the device; the operations on a prepared batch
+/// only launch kernels, so they can be captured into a graph.
 ///
 /// Over latent vectors ([`Order::Latent`](radixkv_attention::Order::Latent)) `extend` computes each
 /// row as `decode` does, which suits few rows: a prompt is faster with the keys and values of its
