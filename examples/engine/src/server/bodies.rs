@@ -83,7 +83,7 @@ impl Bodies {
         };
         let too_slow = |_| ApiError::new(StatusCode::REQUEST_TIMEOUT, "the body came too slowly");
         let whole = read.map_err(too_slow)??;
-        share.finish();
+        share.finish()?;
         Ok((whole, share))
     }
 
@@ -141,11 +141,12 @@ impl Share<'_> {
         Ok(())
     }
 
-    /// Marks the body as finished: it is not dropped for others any more.
-    fn finish(&mut self) {
-        if let Some(body) = self.bodies.lock().unfinished.remove(&self.number) {
-            self.whole = body.bytes;
-        }
+    /// Marks the body as finished: it is not dropped for others any more. An error if it has been
+    /// dropped already, and its bytes are no longer counted.
+    fn finish(&mut self) -> Result<(), ApiError> {
+        let body = self.bodies.lock().unfinished.remove(&self.number).ok_or_else(gave_way)?;
+        self.whole = body.bytes;
+        Ok(())
     }
 }
 
@@ -170,11 +171,11 @@ mod tests {
         let bodies = Bodies::new(40, 100);
         let mut shares: Vec<_> = (0..4).map(|_| bodies.begin()).collect();
         shares.iter_mut().take(2).for_each(|share| share.grow(40).expect("room"));
-        shares[1].finish();
+        shares[1].finish().expect("it has its bytes");
         shares[2].grow(40).expect("the first gives way");
-        assert!(shares[0].grow(1).is_err(), "it gave way");
+        assert!(shares[0].grow(1).is_err() && shares[0].finish().is_err(), "it gave way");
         assert_eq!(used(&bodies), 80);
-        shares[2].finish();
+        shares[2].finish().expect("it has its bytes");
         assert!(shares[3].grow(40).is_err(), "whole bodies do not give way");
         shares[3].grow(20).expect("what is left");
         drop(shares.remove(1));
