@@ -265,6 +265,11 @@ impl Batch {
         self.copies.push(copy);
     }
 
+    /// Removes the copies, which the engine has made.
+    pub(super) fn clear_copies(&mut self) {
+        self.copies.clear();
+    }
+
     /// Number of sequences.
     ///
     /// # Examples

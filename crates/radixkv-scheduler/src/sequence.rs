@@ -163,6 +163,12 @@ impl Sequence {
         self.own.append(blocks);
     }
 
+    /// Lists the own blocks in the table from index `at`.
+    fn list_own(&mut self, at: usize, workspace: &mut Workspace) {
+        workspace.slots.write(self.slot, at, self.own.blocks());
+        self.blocks = at + self.own.len();
+    }
+
     /// Extends the lease over blocks that other sequences have published meanwhile, and releases
     /// the sequence's own blocks that they replace. At least one token is left to compute.
     pub(super) fn catch_up(&mut self, workspace: &mut Workspace) {
@@ -205,12 +211,19 @@ impl Sequence {
             return None;
         };
         let filled = self.own.split(whole - known);
+        // A panic in the insert loses `filled`: until it returns, only the leased tokens count as
+        // computed, and only the blocks that the sequence still has are in the table.
+        let leased = self.leased();
+        let computed = std::mem::replace(&mut self.computed, leased);
+        self.list_own(known, workspace);
         let inserted = workspace.session.insert(self.lease(), &self.tokens[..whole * workspace.block_size], filled);
+        self.computed = computed;
         drop(publishing);
         match inserted {
             Ok(inserted) => {
                 workspace.freed |= !inserted.duplicates.is_empty();
                 workspace.slots.write(self.slot, known, &inserted.blocks);
+                self.list_own(whole, workspace);
                 if let Some(claim) = &self.claim {
                     claim.commit(whole * workspace.block_size);
                 }
@@ -220,6 +233,7 @@ impl Sequence {
                 let rest = self.own.split(self.own.len());
                 self.own.append(refused.reservation);
                 self.own.append(rest);
+                self.list_own(known, workspace);
                 self.refused = true;
                 self.claim = None;
                 None

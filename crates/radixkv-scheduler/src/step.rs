@@ -147,6 +147,10 @@ impl Step<'_> {
     ///
     /// A sequence gets one token per step, so speculative decoding is not supported.
     ///
+    /// If an eviction sink or a waker panics here, the step counts as computed, but a sequence whose
+    /// insert panicked computes its unpublished tokens again. Look for full sequences in
+    /// [`Scheduler::running`].
+    ///
     /// # Errors
     ///
     /// [`CompleteError`], if there are more or fewer tokens than rows; the step counts as not
@@ -235,13 +239,13 @@ impl Scheduler {
         Step { scheduler: self }
     }
 
-    /// Reserves a block for every sequence that needs one to decode. If there is none, preempts the
-    /// last-ranked sequence; if the namespace has reached its quota, the last one of that
-    /// namespace.
+    /// Reserves the missing blocks of sequences: one to decode, or those that a panic in an insert
+    /// has lost. If there is none, preempts the last-ranked sequence; if the namespace has reached
+    /// its quota, the last one of that namespace.
     fn reserve_for_decoding(&mut self) {
         let mut at = 0;
         while let Some(sequence) = self.running.get(at) {
-            let end = sequence.computed + sequence.missing().min(1);
+            let end = sequence.computed + sequence.missing();
             if end.div_ceil(self.workspace.block_size) <= sequence.blocks {
                 at += 1;
                 continue;
@@ -293,28 +297,34 @@ impl Scheduler {
             self.by_slot.resize(self.by_slot.len().max(slot + 1), 0);
             self.by_slot[slot] = at;
         }
+        // An insert may panic: before the first one, no copy of this step is left, and each token
+        // of this step counts as computed or sampled.
+        self.batch.clear_copies();
+        self.workspace.freed |= self.copies.done();
         let mut sampled = sampled.iter();
-        let mut full = Vec::new();
         for scheduled in self.batch.sequences() {
             let sequence = &mut self.running[self.by_slot[scheduled.slot as usize]];
             sequence.computed = scheduled.context_len();
             sequence.ticket.computed += scheduled.tokens.len();
             sequence.refused = false;
+            if scheduled.wants_logits {
+                sequence.tokens.extend(sampled.next());
+            }
+        }
+        let mut full = Vec::new();
+        for scheduled in self.batch.sequences() {
+            let sequence = &mut self.running[self.by_slot[scheduled.slot as usize]];
             if scheduled.start < sequence.admitted {
                 sequence.publish(sequence.computed, &mut self.workspace);
             }
             if sequence.computed >= sequence.admitted {
                 sequence.claim = None;
             }
-            if scheduled.wants_logits {
-                sequence.tokens.extend(sampled.next());
-                if sequence.is_full() && !sequence.abort.is_aborted() {
-                    full.push(sequence.id());
-                }
+            if scheduled.wants_logits && sequence.is_full() && !sequence.abort.is_aborted() {
+                full.push(sequence.id());
             }
         }
         self.batch.clear();
-        self.workspace.freed |= self.copies.done();
         self.announce_freed();
         full
     }

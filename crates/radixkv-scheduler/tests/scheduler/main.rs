@@ -7,6 +7,7 @@ mod engine;
 mod forks;
 mod lifecycle;
 mod orders;
+mod panics;
 mod patience;
 mod preemption;
 mod quotas;
