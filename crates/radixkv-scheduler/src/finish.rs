@@ -229,10 +229,11 @@ impl Scheduler {
             return Err(FinishError::NotComputed { committed, computed });
         }
         let kept = committed.min(finish.reasoning_from.unwrap_or(committed));
-        if finish.insert && finish.demote_output {
-            sequence.publish_demoted(kept, &mut self.workspace);
-        } else if finish.insert {
+        if finish.insert {
             sequence.publish(kept, &mut self.workspace);
+        }
+        if finish.demote_output {
+            sequence.demote_output(&mut self.workspace);
         }
         let Waiting { ticket, tokens } = self.remove_at(at);
         self.end(id);

@@ -198,17 +198,15 @@ impl Sequence {
     /// block table to the cache's canonical blocks; duplicates return to the pool. If the cache
     /// refuses them, the sequence keeps its blocks, and publishes again after its next step. If the
     /// request was aborted, it keeps its blocks and publishes nothing.
-    ///
-    /// Returns the lease that was replaced, if blocks were published.
-    pub(super) fn publish(&mut self, len: usize, workspace: &mut Workspace) -> Option<Lease> {
+    pub(super) fn publish(&mut self, len: usize, workspace: &mut Workspace) {
         let (whole, known) = (len / workspace.block_size, self.leased() / workspace.block_size);
         if !self.ticket.publish || self.refused || whole <= known {
-            return None;
+            return;
         }
         let abort = Arc::clone(&self.abort);
         let Some(publishing) = abort.publishing() else {
             self.claim = None;
-            return None;
+            return;
         };
         let filled = self.own.split(whole - known);
         // A panic in the insert loses `filled`: until it returns, only the leased tokens count as
@@ -227,7 +225,7 @@ impl Sequence {
                 if let Some(claim) = &self.claim {
                     claim.commit(whole * workspace.block_size);
                 }
-                self.lease.replace(inserted.lease)
+                self.lease = Some(inserted.lease);
             }
             Err(refused) => {
                 let rest = self.own.split(self.own.len());
@@ -236,21 +234,20 @@ impl Sequence {
                 self.list_own(known, workspace);
                 self.refused = true;
                 self.claim = None;
-                None
             }
         }
     }
 
-    /// As [`publish`](Self::publish), but demotes the new blocks: they are evicted before
-    /// everything else, until they are used.
-    pub(super) fn publish_demoted(&mut self, len: usize, workspace: &mut Workspace) {
-        if let Some(before) = self.publish(len, workspace) {
-            workspace.session.demote(self.lease());
-            // `demote` also affects the blocks that were leased before; using these again undoes
-            // it.
-            let used = &self.tokens[..before.len_tokens()];
-            drop(workspace.session.resume_into(before, used, &mut workspace.beyond));
+    /// Demotes the leased blocks after the prompt, whoever published them: they are evicted first.
+    pub(super) fn demote_output(&self, workspace: &mut Workspace) {
+        let prompt = &self.tokens[..self.ticket.prompt_len];
+        if self.leased() <= prompt.len() {
+            return;
         }
+        workspace.session.demote(self.lease());
+        // `demote` also affects the blocks of the prompt; using these again undoes it.
+        let hit = workspace.session.match_prefix_untouched(&self.ticket.namespace, prompt);
+        drop(workspace.session.resume_into(hit.into_lease(), prompt, &mut workspace.beyond));
     }
 
     /// Releases slot, lease and claim. Returns the request, which can wait again, and the

@@ -145,6 +145,33 @@ fn output_is_evicted_before_prompts() {
     }
 }
 
+/// Output is demoted even if an earlier preemption has published it.
+// Holds: SC11.
+#[test]
+fn output_that_a_preemption_published_is_demoted() {
+    for insert in [false, true] {
+        let world = World::new(4, 32);
+        let mut scheduler = world.scheduler(1, 64);
+        let mut done = Vec::new();
+        let (older, prompt) = (sequence(2, 9), sequence(1, 8));
+        world.submit(&older, 1);
+        world.finish_all(&mut scheduler);
+        let id = world.submit(&prompt, 12);
+        world.steps(8, &mut scheduler, &mut done);
+        assert!(scheduler.preempt(id));
+        world.step(&mut scheduler, &mut done);
+        let finish = Finish::keeping(16).insert(insert).demote_output(true);
+        let tokens = scheduler.finish(id, finish).expect("computed").tokens;
+        let cached = |tokens: &[Token]| world.cache.session().peek(&world.space, tokens);
+        assert_eq!((cached(&older), cached(&tokens)), (8, 16));
+        assert_eq!(world.cache.evict(2), 2);
+        assert_eq!((cached(&older), cached(&tokens)), (8, 8));
+        assert_eq!(world.cache.evict(2), 2);
+        assert_eq!((cached(&older), cached(&tokens)), (0, 8));
+        world.rest();
+    }
+}
+
 // Holds: SC9.
 #[test]
 fn a_request_may_opt_out_of_being_published() {
