@@ -107,20 +107,24 @@ impl Scheduler {
         // reserved for them.
         let hit = look_up();
         let needed = waiting.tokens.len().div_ceil(self.workspace.block_size) - hit.blocks().len();
-        let own = match self.workspace.reserve(needed, &waiting.ticket.namespace) {
-            Ok(own) => own,
-            Err(ReserveError::OverQuota { .. }) => {
-                drop(claim);
-                self.admission.hold_back(waiting);
-                return Err(Skipped::Aside);
-            }
-            Err(_) => return Err(Skipped::Refused),
-        };
+        let own = self.reserve_for(waiting, needed)?;
         let (hit, own) = self.fill(waiting, hit, own, &claim)?;
         let Some(abort) = self.admission.admit(waiting.ticket.id, self.id) else {
             return Err(Skipped::Aside);
         };
         Ok(self.serve(waiting, abort, hit, own, claim))
+    }
+
+    /// Reserves blocks for a request. If the quota refuses them, the request moves to its namespace's
+    /// line.
+    fn reserve_for(&self, waiting: &Waiting, blocks: usize) -> Result<Reservation, Skipped> {
+        self.workspace.reserve(blocks, &waiting.ticket.namespace).map_err(|refused| match refused {
+            ReserveError::OverQuota { .. } => {
+                self.admission.hold_back(waiting);
+                Skipped::Aside
+            }
+            _ => Skipped::Refused,
+        })
     }
 
     /// Lets the lower tier fill the first blocks of a request. The request is not admitted yet: if
@@ -147,7 +151,7 @@ impl Scheduler {
         // invalidated.
         match own.len().checked_sub(needed) {
             Some(surplus) => drop(own.split(surplus)),
-            None => own.append(self.workspace.reserve(needed - own.len(), namespace).map_err(|_| Skipped::Refused)?),
+            None => own.append(self.reserve_for(waiting, needed - own.len())?),
         }
         if hit.len_tokens() > before {
             claim.commit(hit.len_tokens());

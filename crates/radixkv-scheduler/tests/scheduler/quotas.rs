@@ -1,8 +1,12 @@
 //! Requests of namespaces with quotas: the namespace pays, waits in its own line, and makes room
 //! among its own.
 
+use std::sync::mpsc;
+
 use radixkv::{BlockRequest, Namespace, PrefixCache, Quota};
-use radixkv_scheduler::{Aborted, Finished, Order, QueueConfig, Request, Scheduler, SequenceId, SubmitErrorKind};
+use radixkv_scheduler::{
+    Aborted, Filled, Finished, Order, QueueConfig, Request, Scheduler, SequenceId, SubmitErrorKind,
+};
 
 use crate::engine::{World, continued, sequence};
 
@@ -48,6 +52,28 @@ fn a_tenant_at_its_limit_keeps_no_other_one_waiting() {
         drop(scheduler);
         world.rest();
     }
+}
+
+/// A lower tier keeps blocks, and the quota does not allow others in their place.
+#[test]
+fn a_tier_that_returns_too_few_blocks_keeps_no_other_one_waiting() {
+    let world = World::new(4, 64);
+    let tenant = limited(&world, "tenant", 4);
+    let (keep, kept) = mpsc::channel();
+    let (space, mut first) = (tenant.clone(), true);
+    let mut scheduler = world.scheduler(4, 64).above(move |namespace, _, hit, mut blocks| {
+        if *namespace == space && std::mem::take(&mut first) {
+            keep.send(blocks.split(2)).expect("the test keeps them");
+        }
+        Filled { lease: hit.into_lease(), blocks }
+    });
+    let over = submit(&world, &tenant, 1, 12, 4);
+    let other = submit(&world, &world.space, 2, 12, 4);
+    let step = scheduler.schedule();
+    assert!(step.sequence(over).is_none() && step.sequence(other).is_some());
+    drop((step, kept.recv().expect("two blocks")));
+    assert_eq!(world.finish_all(&mut scheduler).len(), 2);
+    world.rest();
 }
 
 /// All of them are tried again and again, and came first.
