@@ -66,7 +66,7 @@ fn a_panic_in_complete_loses_no_token() {
 fn a_sequence_goes_on_after_a_panic_between_two_steps() {
     type Insert = fn(&mut Scheduler, SequenceId);
     let inserts: [Insert; 3] = [
-        |scheduler, id| drop(scheduler.preempt(id)),
+        |scheduler, id| _ = scheduler.preempt(id),
         |scheduler, id| drop(scheduler.fork(id, 20, 1)),
         |scheduler, id| drop(scheduler.finish(id, Finish::keeping(20))),
     ];
