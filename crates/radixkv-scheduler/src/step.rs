@@ -147,8 +147,8 @@ impl Step<'_> {
     ///
     /// A sequence gets one token per step, so speculative decoding is not supported.
     ///
-    /// If an eviction sink or a waker panics here, the step counts as computed, but a sequence whose
-    /// insert panicked computes its unpublished tokens again. Look for full sequences in
+    /// If an eviction sink panics here, the step counts as computed, but the sequence whose insert
+    /// called it computes its unpublished tokens again. Look for full sequences in
     /// [`Scheduler::running`].
     ///
     /// # Errors
