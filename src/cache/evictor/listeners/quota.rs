@@ -9,6 +9,7 @@
 //! more work than filing and freeing.
 
 use std::collections::HashMap;
+use std::ops::Bound;
 use std::time::Duration;
 
 use crate::cache::evictor::exchange::SLICE;
@@ -66,14 +67,15 @@ impl Sorting {
 pub(in crate::cache) struct SortGoal(Option<u64>);
 
 /// One pass that evicts the blocks that namespaces have beyond their limits: one namespace after
-/// another, and from each as many as its excess when the pass began. So a pass ends and reaches
+/// another, and from each as many as its excess when the pass reaches it. So a pass ends and reaches
 /// each namespace, whatever others insert meanwhile.
 #[derive(Debug, Default)]
 pub(in crate::cache) struct QuotaPass {
     sorting: SortGoal,
-    /// The noted groups in reverse order, with the number of blocks that each must still lose; set
-    /// by the first slice.
-    owed: Option<Vec<(QuotaGroup, usize)>>,
+    /// The last group to visit; set by the first slice.
+    last: Option<QuotaGroup>,
+    /// The group that the pass has reached, with the number of blocks that it must still lose.
+    at: Option<(QuotaGroup, usize)>,
 }
 
 impl Quotas {
@@ -82,11 +84,12 @@ impl Quotas {
         self.limited.get(&group).map_or(0, |account| account.excess())
     }
 
-    /// The noted groups that are over their limit, in reverse order, each with its excess. A group
-    /// that an eviction has brought to its limit may still be noted.
-    fn owed(&self) -> Vec<(QuotaGroup, usize)> {
-        let groups = self.over.keys().rev().map(|(_, group)| (*group, self.excess(*group)));
-        groups.filter(|(_, excess)| *excess > 0).collect()
+    /// The first noted group after `group`, up to `last`, with its excess: zero if the group is
+    /// still noted although its limit was raised.
+    fn noted_after(&self, group: Option<QuotaGroup>, last: QuotaGroup) -> Option<(QuotaGroup, usize)> {
+        let from = group.map_or(Bound::Unbounded, |group| Bound::Excluded((Duration::ZERO, group)));
+        let (&(_, next), _) = self.over.range((from, Bound::Unbounded)).next()?;
+        (next <= last).then(|| (next, self.excess(next)))
     }
 
     pub(in crate::cache) fn is_noted(&self, group: QuotaGroup) -> bool {
@@ -317,30 +320,34 @@ impl Evictor<'_> {
     ) -> bool {
         // Blocks that were cached before their namespace had a limit are found only after sorting
         // by groups.
-        if pass.owed.is_none() && self.sort_towards(&mut pass.sorting, resources) {
+        if pass.last.is_none() && self.sort_towards(&mut pass.sorting, resources) {
             return true;
         }
-        let owed = pass.owed.get_or_insert_with(|| self.common.listeners.quotas.owed());
+        let noted = self.common.listeners.quotas.over.last_key_value().map(|((_, group), _)| *group);
+        let Some(last) = pass.last.or(noted) else { return false };
+        pass.last = Some(last);
         let mut slice = SLICE;
-        while let Some((group, blocks)) = owed.last_mut() {
+        loop {
+            let unfinished = pass.at.filter(|(_, owed)| *owed > 0);
+            let next = || self.common.listeners.quotas.noted_after(pass.at.map(|(group, _)| group), last);
+            let Some((group, owed)) = unfinished.or_else(next) else { return false };
             if slice == 0 {
                 return true;
             }
-            let (group, want) = (*group, slice.min(*blocks));
+            let want = slice.min(owed);
             let freed = self.evict_by(want, entries, resources, |evictor| evictor.choose_beyond(group));
-            *blocks -= freed;
+            pass.at = Some((group, owed - freed));
             if self.needs_turn() {
                 return true;
             }
             // A group without a victim also counts: there may be many of them.
             slice -= freed.max(1).min(slice);
-            if freed < want || *blocks == 0 {
+            if freed < want || freed == owed {
                 // Removes the note of a group that is at its limit now, so that later passes do not
                 // look at it.
                 _ = self.choose_beyond(group);
-                owed.pop();
+                pass.at = Some((group, 0));
             }
         }
-        false
     }
 }

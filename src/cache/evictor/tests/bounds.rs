@@ -373,3 +373,36 @@ fn what_was_kept_of_slots_goes_in_slices() {
         assert!(!has_spent() && slices > 2, "{slices}");
     }
 }
+
+/// A limit that is raised leaves a note, and so does a namespace that ends.
+// Holds: EV10.
+#[test]
+fn a_step_looks_at_few_namespaces_and_removes_the_notes_of_those_within_their_limits() {
+    let cache = PrefixCache::builder(4, 512).build().expect("sound");
+    let spaces: Vec<_> = (0..3 * SLICE).map(|name| cache.namespace(&[name.to_string().as_str()])).collect();
+    let session = cache.session();
+    for space in &spaces {
+        let cold = session.match_prefix(space, &tokens(0));
+        drop(session.insert(cold.lease(), &tokens(0), session.reserve(1).expect("room")).expect("it fits"));
+    }
+    cache.settle();
+    for space in &spaces {
+        space.set_quota(Quota::default().cached_blocks(0));
+        space.set_quota(Quota::default());
+    }
+    spaces[0].remove();
+    let noted = || {
+        cache.inner.evicting(|evictor, _| {
+            let group = |space: &Namespace| space.0.account.group.get(&evictor.owner).expect("it had a limit");
+            spaces.iter().filter(|space| evictor.common.listeners.quotas.is_noted(group(space))).count()
+        })
+    };
+    let mut counts = vec![noted()];
+    while cache.run_once() {
+        counts.push(noted());
+    }
+    counts.push(noted());
+    assert!(counts.windows(2).all(|counts| counts[0] - counts[1] <= SLICE), "{counts:?}");
+    assert_eq!((counts.first(), counts.last()), (Some(&spaces.len()), Some(&0)));
+    assert_eq!(cache.stats().evictable_blocks, spaces.len() - 1);
+}
