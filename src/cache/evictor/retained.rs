@@ -8,13 +8,10 @@
 
 use std::ops::Bound;
 
+use super::sweep::SLICE;
 use super::{Evictor, Resources, Shard};
 use crate::reclaim::{Link, Ref};
-use crate::sync::model_size;
 use crate::tree::{Point, PointTable, Space};
-
-/// The most retentions that one turn of a clear ends.
-const SLICE: usize = model_size(128, 1);
 
 /// A deadline, and a serial number that distinguishes equal deadlines.
 type Deadline = (u64, u64);
@@ -187,7 +184,8 @@ impl Evictor<'_> {
         }
     }
 
-    /// Ends up to [`SLICE`] retentions in `space`; returns true if none is left.
+    /// Ends up to [`SLICE`] retentions in `space`, and frees the runs that nothing else protects;
+    /// returns true if none is left.
     pub(in crate::cache) fn end_retentions(&mut self, space: Ref<'_, Space>, resources: Resources<'_>) -> bool {
         for _ in 0..SLICE {
             let Some(point) = self.common.retained.first_in(space.link()) else { break };

@@ -11,13 +11,13 @@ use crate::sync::atomic::Ordering::Relaxed;
 use crate::sync::model_size;
 use crate::tree::{Point, Run, Snapshot, Space};
 
-/// The most runs that one turn sweeps.
+/// The most runs that one turn sweeps, and the most retentions that one turn of a clear ends.
 pub(in crate::cache) const SLICE: usize = model_size(24, 2);
 
 impl Evictor<'_> {
     /// Frees all unleased blocks of `space`, which was just detached; it is retired with its last
-    /// lease. Returns true. If `space` has too many runs or retentions for one turn, frees none and
-    /// returns false: the caller continues with [`end_retentions`](Self::end_retentions),
+    /// lease. Returns true. If `space` has too many runs or retentions for one turn, frees few or none
+    /// and returns false: the caller continues with [`end_retentions`](Self::end_retentions),
     /// [`sweep`](Self::sweep) and [`finish_sweep`](Self::finish_sweep).
     pub(in crate::cache) fn begin_sweep<'g>(&mut self, space: Ref<'g, Space>, resources: Resources<'g>) -> bool {
         self.common.detached.insert(space.link());
