@@ -27,6 +27,7 @@ use super::node::end;
 use super::records::Records;
 use super::{FreedBytes, Node, Record, Ref};
 use crate::sync::gauge::{AtomicUsize, Relaxed};
+
 /// A participant with this many bytes or nodes of garbage hands it over and tries to reclaim.
 const FLUSH_BYTES: usize = 64 << 10;
 const FLUSH_NODES: usize = 256;
@@ -299,8 +300,10 @@ impl Local {
     pub(crate) fn reclaim(&self) {
         self.hand_over();
         let freed = &self.shared().freed;
-        // Relaxed: a gauge.
-        let goal = freed.total() + self.shared().garbage.load(Relaxed) as u64;
+        // Relaxed: a gauge. Read before `total`, so that what other threads free between the two
+        // does not bring the goal nearer.
+        let garbage = self.shared().garbage.load(Relaxed) as u64;
+        let goal = freed.total() + garbage;
         let (mut passes, mut idle_passes) = (0, 0);
         while idle_passes < EPOCHS + passes / BATCHES {
             let before = freed.total();
