@@ -403,7 +403,7 @@ impl Builder {
             time: Time::new(self.clock),
             demotions: Demotions::default(),
             settings: LiveSettings::new(&live),
-            retentions: AtomicUsize::new(0),
+            retentions: CachePadded::default(),
             gauges: shards.all().map(|_| CachePadded::default()).collect(),
             seen: GhostTable::new(self.most_blocks()),
             namespaces,

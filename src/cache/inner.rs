@@ -47,8 +47,9 @@ pub(super) struct Inner {
     pub(super) time: Time,
     pub(super) demotions: Demotions,
     pub(super) settings: LiveSettings,
-    /// Number of requests to retain so far; it wraps.
-    pub(super) retentions: AtomicUsize,
+    /// Number of requests to retain so far; it wraps. On its own cache lines, apart from what
+    /// lookups read.
+    pub(super) retentions: CachePadded<AtomicUsize>,
     /// On its own cache lines, apart from what lookups read, because each hold of the evictor's
     /// lock writes it.
     pub(super) gauges: Box<[CachePadded<Gauges>]>,
