@@ -32,11 +32,11 @@ struct AfterTurn {
 
 impl Inner {
     /// Runs `work` under the evictor's lock, with a participant from near slot `near`; `is_fair` says
-    /// of its result whether a waiting thread gets the lock next. Returns `None` if the lock was busy or the request was already served. After the
-    /// lock is released it unlinks dead runs, unmaps memory that tables have freed, hands garbage
-    /// over (which may free some), wakes a waiter if blocks may have become available, and calls
-    /// the eviction sink. Freeing takes time, and wakers and sinks are the caller's code, so none
-    /// of this runs under the lock.
+    /// of its result whether a waiting thread gets the lock next. Returns `None` if the lock was
+    /// busy or the request was already served. After the lock is released it unlinks dead runs,
+    /// unmaps memory that tables have freed, hands garbage over (which may free some), wakes a
+    /// waiter if blocks may have become available, and calls the eviction sink. Freeing takes time,
+    /// and wakers and sinks are the caller's code, so none of this runs under the lock.
     pub(super) fn turn<R>(
         &self,
         near: usize,
