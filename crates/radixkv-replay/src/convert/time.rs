@@ -8,11 +8,12 @@ const SOME_YEAR: i64 = 2000;
 /// replace the space, and the rest (an offset, taken as zero) is ignored.
 pub(super) fn milliseconds(date: &str) -> Option<f64> {
     let (year, rest) = date.split_once('-')?;
-    of_year(year.parse().ok()?, rest)
+    let year = year.parse().ok()?;
+    of_year(year, year % 4 == 0 && (year % 100 != 0 || year % 400 == 0), rest)
 }
 
 /// Parses `03-03 17:53:04` of a year to milliseconds since 1970; text after the seconds is ignored.
-fn of_year(year: i64, date: &str) -> Option<f64> {
+fn of_year(year: i64, is_leap: bool, date: &str) -> Option<f64> {
     let (day, time) = date.split_once([' ', 'T'])?;
     let (month, day) = day.split_once('-')?;
     let (month, day): (i64, i64) = (month.parse().ok()?, day.parse().ok()?);
@@ -21,7 +22,12 @@ fn of_year(year: i64, date: &str) -> Option<f64> {
     let second = parts.next()?;
     let end = second.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(second.len());
     let second: f64 = second[..end].parse().ok()?;
-    let is_date = (1..=12).contains(&month) && (1..=31).contains(&day) && (0..10_000).contains(&year);
+    let last_day = match month {
+        2 => 28 + i64::from(is_leap),
+        4 | 6 | 9 | 11 => 30,
+        _ => 31,
+    };
+    let is_date = (1..=12).contains(&month) && (1..=last_day).contains(&day) && (0..10_000).contains(&year);
     let is_time = hour < 24 && minute < 60 && second < 61.0;
     let minutes = || f64::from(hour * 60 + minute);
     (is_date && is_time).then(|| days(year, month, day) as f64 * DAY + minutes() * 60_000.0 + second * 1e3)
@@ -45,10 +51,10 @@ impl Clock {
     /// Parses `03-03 17:53:04` to milliseconds; a date more than 180 days before the last one is in
     /// the next year.
     pub(super) fn milliseconds(&mut self, date: &str) -> Option<f64> {
-        let mut now = of_year(SOME_YEAR + self.years, date)?;
+        let mut now = of_year(SOME_YEAR + self.years, true, date)?;
         if self.last.is_some_and(|last| now < last - 180.0 * DAY) {
             self.years += 1;
-            now = of_year(SOME_YEAR + self.years, date)?;
+            now = of_year(SOME_YEAR + self.years, true, date)?;
         }
         self.last = Some(now);
         Some(now)
@@ -71,6 +77,11 @@ mod tests {
             "2023-01-01",
             "2023-01-01 25:00:00",
             "2023-01-01 4294967295:00:00",
+            "2023-02-29 00:00:00",
+            "1900-02-29 00:00:00",
+            "2024-02-30 00:00:00",
+            "2023-04-31 00:00:00",
+            "2023-01-32 00:00:00",
             "x-01-01 00:00:00",
         ] {
             assert_eq!(milliseconds(wrong), None, "{wrong}");
@@ -82,5 +93,7 @@ mod tests {
         let mut clock = Clock::default();
         let old = clock.milliseconds("12-31 23:59:59").expect("a date");
         assert_eq!(clock.milliseconds("01-01 00:00:00"), Some(old + 1000.0));
+        // Any year may be a leap year.
+        assert!(clock.milliseconds("02-29 00:00:00").is_some() && clock.milliseconds("02-30 00:00:00").is_none());
     }
 }
