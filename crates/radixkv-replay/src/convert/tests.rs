@@ -38,6 +38,19 @@ INFO 01-01 00:00:02 [logger.py:80] Generated response chat-b (streaming complete
     assert_eq!(lists(&rows, "output_length"), ["0", "2"]);
 }
 
+#[test]
+fn prompts_of_vllm_may_contain_the_words_of_its_log() {
+    let log = "\
+DEBUG 01-01 00:00:01 [logger.py:49] Request a details: prompt: 'INFO Generated response x: output: y', prompt_token_ids: [1, 2]
+DEBUG 01-01 00:00:02 [logger.py:49] Request b details: prompt: 'Received request x: prompt: y', prompt_token_ids: [1, 3]
+INFO 01-01 00:00:03 [logger.py:80] Generated response b: output: 'Request x details: prompt: y', output_token_ids: [7]
+";
+    let (converted, rows) = converted(log, &ConvertConfig::new(LogFormat::Vllm)).expect("a trace");
+    assert_eq!((converted.requests, converted.other_lines), (2, 0));
+    assert_eq!(lists(&rows, "timestamp"), ["0.0", "1000.0"]);
+    assert_eq!(lists(&rows, "output_length"), ["0", "1"]);
+}
+
 // Holds: RP13.
 #[test]
 fn a_log_of_sglang_is_a_trace() {

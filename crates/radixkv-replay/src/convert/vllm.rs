@@ -11,19 +11,25 @@
 use super::{Prompt, Said, error::LogFault, python, time::Clock};
 
 const LEVELS: [&str; 3] = ["INFO ", "DEBUG ", "WARNING "];
+/// What a line reports, and the text that follows the name of its request.
+const REPORTS: [(&str, &str); 3] =
+    [(OUTPUT, ": output: "), ("Received request ", ": prompt: "), ("Request ", " details: prompt: ")];
+const OUTPUT: &str = "Generated response ";
 
 pub(super) fn read(line: &str, clock: &mut Clock) -> Result<Said, LogFault> {
-    let milliseconds =
-        LEVELS.iter().find_map(|level| line.split_once(level)).and_then(|(_, date)| clock.milliseconds(date));
-    if let Some((_, said)) = line.split_once("Generated response ") {
+    // Prompts and outputs may contain all these words, so the first ones of the line count.
+    let levels = LEVELS.iter().filter_map(|level| line.split_once(level));
+    let date = levels.min_by_key(|(before, _)| before.len()).map(|(_, date)| date);
+    let milliseconds = date.and_then(|date| clock.milliseconds(date));
+    let reports = REPORTS.iter().filter_map(|&(report, then)| {
+        let (before, said) = line.split_once(report)?;
+        said.contains(then).then_some((before.len(), report, said))
+    });
+    let Some((_, report, said)) = reports.min() else { return Ok(Said::Nothing) };
+    if report == OUTPUT {
         return output(said);
     }
-    let after = |verb| line.split_once(verb).map(|(_, said): (_, &str)| said);
-    let said =
-        after("Received request ").or_else(|| after("Request ").filter(|said| said.contains(" details: prompt: ")));
-    let Some((name, prompt)) = said.and_then(|said| said.split_once(": prompt: ")) else {
-        return Ok(Said::Nothing);
-    };
+    let Some((name, prompt)) = said.split_once(": prompt: ") else { return Ok(Said::Nothing) };
     let name = name.trim_end_matches(" details").to_owned();
     let (text, rest) = match python::string(prompt) {
         Some((text, rest)) => (Some(text), rest),
