@@ -8,11 +8,13 @@
 use super::{Prompt, Said, error::LogFault, python, time};
 
 pub(super) fn read(line: &str) -> Result<Said, LogFault> {
-    if let Some((_, said)) = line.split_once("Finish: obj=") {
-        return Ok(output(said).unwrap_or(Said::Nothing));
-    }
-    let Some((head, said)) = line.split_once("Receive: obj=GenerateReqInput(") else {
-        return Ok(Said::Nothing);
+    let (received, finished) = (line.split_once("Receive: obj=GenerateReqInput("), line.split_once("Finish: obj="));
+    // A text may contain the words of the other line, so the first ones count.
+    let (head, said) = match (received, finished) {
+        (Some(received), Some(finished)) if received.0.len() < finished.0.len() => received,
+        (_, Some((_, said))) => return Ok(output(said).unwrap_or(Said::Nothing)),
+        (Some(received), None) => received,
+        (None, None) => return Ok(Said::Nothing),
     };
     let milliseconds = head.rsplit_once('[').and_then(|(_, date)| time::milliseconds(date));
     // The text may contain anything, also names of fields: the fields are searched after it.

@@ -51,6 +51,17 @@ INFO 01-01 00:00:03 [logger.py:80] Generated response b: output: 'Request x deta
     assert_eq!(lists(&rows, "output_length"), ["0", "1"]);
 }
 
+#[test]
+fn texts_of_sglang_may_contain_the_words_of_its_log() {
+    let log = "\
+[2025-03-03 17:53:04] Receive: obj=GenerateReqInput(text='Finish: obj=', input_ids=[5, 6], rid='a')
+[2025-03-03 17:53:05] Finish: obj=GenerateReqInput(text='Receive: obj=GenerateReqInput(', rid='a'), \
+out={'meta_info': {'id': 'a', 'completion_tokens': 9}}
+";
+    let (converted, rows) = converted(log, &ConvertConfig::new(LogFormat::Sglang)).expect("a trace");
+    assert_eq!((converted.requests, lists(&rows, "output_length")), (1, vec!["9".to_owned()]));
+}
+
 // Holds: RP13.
 #[test]
 fn a_log_of_sglang_is_a_trace() {
