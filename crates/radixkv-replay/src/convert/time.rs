@@ -49,11 +49,12 @@ pub(super) struct Clock {
 
 impl Clock {
     /// Parses `03-03 17:53:04` to milliseconds; a date more than 180 days before the last one is in
-    /// the next year.
+    /// the next year, and one as long after it in the year before: lines may be out of order.
     pub(super) fn milliseconds(&mut self, date: &str) -> Option<f64> {
         let mut now = of_year(SOME_YEAR + self.years, true, date)?;
-        if self.last.is_some_and(|last| now < last - 180.0 * DAY) {
-            self.years += 1;
+        if let Some(last) = self.last {
+            let (is_next, is_before) = (now < last - 180.0 * DAY, self.years > 0 && now > last + 180.0 * DAY);
+            self.years += i64::from(is_next) - i64::from(is_before);
             now = of_year(SOME_YEAR + self.years, true, date)?;
         }
         self.last = Some(now);
@@ -93,6 +94,8 @@ mod tests {
         let mut clock = Clock::default();
         let old = clock.milliseconds("12-31 23:59:59").expect("a date");
         assert_eq!(clock.milliseconds("01-01 00:00:00"), Some(old + 1000.0));
+        assert_eq!(clock.milliseconds("12-31 23:59:59"), Some(old), "a line that is out of order");
+        assert_eq!(clock.milliseconds("01-01 00:00:01"), Some(old + 2000.0));
         // Any year may be a leap year.
         assert!(clock.milliseconds("02-29 00:00:00").is_some() && clock.milliseconds("02-30 00:00:00").is_none());
     }
