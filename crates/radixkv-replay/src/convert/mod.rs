@@ -280,7 +280,9 @@ impl<'a> Converter<'a> {
             Said::Nothing => self.other_lines += 1,
             Said::Output { name, tokens } => self.output(&name, tokens),
             Said::Request { name, milliseconds, prompt, output } => {
-                let time = milliseconds.unwrap_or(self.rows.len() as f64);
+                // Without a time of its own, a request follows the one before.
+                let next = || self.rows.last().map_or(0.0, |row| row.timestamp + 1.0);
+                let time = milliseconds.unwrap_or_else(next);
                 if !(-NO_TIME..NO_TIME).contains(&time) {
                     return Err(LogFault::Wrong { field: "timestamp", wanted: "a time" });
                 }

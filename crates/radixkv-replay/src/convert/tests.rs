@@ -84,6 +84,16 @@ fn a_log_of_sglang_is_a_trace() {
 }
 
 #[test]
+fn requests_without_a_time_follow_the_one_before() {
+    let log = "{\"prompt\": [1], \"timestamp\": 1700000000}\n{\"prompt\": [1]}\n{\"prompt\": [1]}\n\
+        {\"prompt\": [1], \"timestamp\": 1700000001}\n";
+    let (_, rows) = converted(log, &ConvertConfig::new(LogFormat::OpenAi)).expect("a trace");
+    assert_eq!(lists(&rows, "timestamp"), ["0.0", "1.0", "2.0", "1000.0"]);
+    let (_, rows) = converted(&"{\"prompt\": [1]}\n".repeat(3), &ConvertConfig::new(LogFormat::OpenAi)).expect("a trace");
+    assert_eq!(lists(&rows, "timestamp"), ["0.0", "1.0", "2.0"]);
+}
+
+#[test]
 fn chats_share_what_their_messages_share() {
     let row = |question: &str, more: &str| {
         format!(
