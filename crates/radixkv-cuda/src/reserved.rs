@@ -20,6 +20,10 @@ impl Attention {
     /// [`prepare`](radixkv_attention::Backend::prepare) cuts them, for nearly any batch of up to
     /// `sequences` sequences.
     ///
+    /// Over latent vectors it counts a group for each 32 of at most 128 query heads. Groups are
+    /// equal, so a number of heads with few divisors, such as 37, has more of them:
+    /// [`reserve`](Self::reserve) then refuses the number and says how many it needs.
+    ///
     /// ```no_run
     /// # use radixkv_cuda::*;
     /// # fn show(attention: &Attention, kv: &Kv) -> Result<(), GpuError> {
