@@ -25,8 +25,8 @@ pub struct Capacity {
     /// Entries of the block table.
     pub blocks: usize,
     /// Thread blocks of a decode: at least one for each KV head of a sequence, or over latent vectors
-    /// for each of its equal groups of up to 32 query heads. Further thread blocks are for cutting long contexts, which are
-    /// cut into fewer parts if there are too few.
+    /// for each of its equal groups of up to 32 query heads. Further thread blocks are for cutting
+    /// long contexts, which are cut into fewer parts if there are too few.
     pub items: usize,
 }
 
