@@ -89,7 +89,8 @@ fn requests_without_a_time_follow_the_one_before() {
         {\"prompt\": [1], \"timestamp\": 1700000001}\n";
     let (_, rows) = converted(log, &ConvertConfig::new(LogFormat::OpenAi)).expect("a trace");
     assert_eq!(lists(&rows, "timestamp"), ["0.0", "1.0", "2.0", "1000.0"]);
-    let (_, rows) = converted(&"{\"prompt\": [1]}\n".repeat(3), &ConvertConfig::new(LogFormat::OpenAi)).expect("a trace");
+    let (_, rows) =
+        converted(&"{\"prompt\": [1]}\n".repeat(3), &ConvertConfig::new(LogFormat::OpenAi)).expect("a trace");
     assert_eq!(lists(&rows, "timestamp"), ["0.0", "1.0", "2.0"]);
 }
 

@@ -36,8 +36,7 @@ fn what_cannot_be_converted_leaves_an_older_file_as_it_is() {
     let said = complaint(&["convert", &log, "--format", "azure", "--output", &log]);
     assert!(said.contains("not written"), "{said}");
     let tokenizer = scratch.file("tokenizer.json", "{}");
-    let said =
-        complaint(&["convert", &log, "--format", "azure", "--tokenizer", &tokenizer, "--output", &tokenizer]);
+    let said = complaint(&["convert", &log, "--format", "azure", "--tokenizer", &tokenizer, "--output", &tokenizer]);
     assert!(said.contains("not written: another option reads it") && scratch.text("tokenizer.json") == "{}", "{said}");
     assert!(
         complaint(&["convert", &log, "--format", "vllm"])
