@@ -285,7 +285,10 @@ fn no_payload_of_a_panic_ends_the_movers_thread() {
         assert_eq!(session.demote(&space, A), 4);
         let (done, is_done) = mpsc::channel();
         let tiers = tiers.clone();
-        thread::spawn(move || done.send(settle(&tiers)));
+        thread::spawn(move || {
+            settle(&tiers);
+            done.send(())
+        });
         assert_eq!(is_done.recv_timeout(PATIENCE), Ok(()));
     }
     assert_eq!((tiers.stats().failed_offload_blocks, tiers.host().stats().reserved_blocks), (4, 0));

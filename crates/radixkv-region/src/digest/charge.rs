@@ -197,7 +197,9 @@ impl Region {
             // Release: as above. Acquire: margin. If it fails, another process has moved or removed it.
             if word.compare_exchange(seen.word(), charge.word(), AcqRel, Relaxed).is_ok() {
                 for (count, _) in self.each(charge, [(); 2]) {
-                    count.map(|count| count.add_moved());
+                    if let Some(count) = count {
+                        count.add_moved();
+                    }
                 }
                 return;
             }

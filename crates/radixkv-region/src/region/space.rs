@@ -15,6 +15,9 @@ const SAMPLE: usize = 16;
 /// Entries that are checked before a put gives up.
 const LOOKS: usize = 1024;
 
+/// Chooses the blocks that a sweep may evict.
+type IsMeant<'a> = &'a dyn Fn(&Entry<'_>) -> bool;
+
 impl Region {
     /// Recovers the entries and process slots of killed processes. Returns how many entries.
     ///
@@ -157,12 +160,7 @@ impl Region {
 
     /// Claims the least recently used of a sample of blocks that satisfy `is_meant`, or an expired
     /// one, beginning at the position of `hand`. The caller takes over the charges in `kept`.
-    pub(crate) fn sweep_blocks(
-        &self,
-        hand: &AtomicU64,
-        is_meant: &dyn Fn(&Entry<'_>) -> bool,
-        kept: Kept,
-    ) -> Option<Claimed<'_>> {
+    pub(crate) fn sweep_blocks(&self, hand: &AtomicU64, is_meant: IsMeant<'_>, kept: Kept) -> Option<Claimed<'_>> {
         // Relaxed: as above.
         let (from, now) = (hand.fetch_add(1, Relaxed), self.clock().load(Relaxed));
         self.sweep_from(from, now, hand, Some((is_meant, kept)))
@@ -173,7 +171,7 @@ impl Region {
         from: u64,
         now: u64,
         hand: &AtomicU64,
-        meant: Option<(&dyn Fn(&Entry<'_>) -> bool, Kept)>,
+        meant: Option<(IsMeant<'_>, Kept)>,
     ) -> Option<Claimed<'_>> {
         let (entries, kept) = (self.geometry.entries, meant.map_or(Kept::default(), |(_, kept)| kept));
         let mut oldest: Option<(Entry<'_>, State)> = None;
