@@ -273,6 +273,10 @@ class Run:
         mark = "" if good else "  WRONG"
         print(f"{name:<28}" + "".join(f"{number:>11}" for number in numbers) + f"  {text}{mark}", flush=True)
 
+    def remove_regions(self):
+        for region in self.regions:
+            region.unlink(missing_ok=True)
+
     def check(self, name, text, good):
         self.row(name, None, text, good)
 
@@ -368,9 +372,9 @@ def main():
         reference(run)
         for name in options.scenarios or SCENARIOS:
             SCENARIOS[name](run)
+            run.remove_regions()
     finally:
-        for region in run.regions:
-            region.unlink(missing_ok=True)
+        run.remove_regions()
         if options.keep:
             print(folder)
         else:

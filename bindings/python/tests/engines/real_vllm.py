@@ -276,6 +276,10 @@ class Run:
         ]  # fmt: skip
         print(f"{name:<20}" + "".join(f"{number:>11}" for number in numbers) + f"  {text}", flush=True)
 
+    def remove_regions(self):
+        for region in self.regions:
+            region.unlink(missing_ok=True)
+
     def check(self, name, text, good):
         self.row(name, None, text + ("" if good else ": WRONG"), good)
 
@@ -330,10 +334,9 @@ def restart(run):
 
 
 def garbled(run):
-    """Outputs depend on what is loaded: they differ if zeros are loaded. Needs `restart`."""
-    region = run.region("tier")
-    if not os.path.exists(region):
-        run.run("garbled stores", tier(region))
+    """Outputs depend on what is loaded: they differ if zeros are loaded."""
+    region = run.region("garbled")
+    run.run("garbled stores", tier(region))
     result = run.finish("garbled loads", run.start("garbled loads", tier(region), garble=True), compare=False)
     if result:
         wrong = sum(out != run.expected[16][key.split()[1]] for key, out in result["outputs"].items())
@@ -447,9 +450,9 @@ def main():
         run.reference()
         for name in options.scenarios or SCENARIOS:
             SCENARIOS[name](run)
+            run.remove_regions()
     finally:
-        for region in run.regions:
-            region.unlink(missing_ok=True)
+        run.remove_regions()
         if options.keep:
             print(folder)
         else:
