@@ -222,13 +222,36 @@ def test_a_load_that_ends_after_its_request_is_not_remembered(replicas, region):
 def test_a_full_queue_gives_a_store_up(replicas, region):
     tier = replicas(tier={"region": region, "region_bytes": SIZE, "max_in_flight": 4}).tier
     keys = vllm_engine.keys_of(PROMPT)
+    tier.on_new_request(context())
+    tier.submit_store(job(0, keys[:4], range(4)))
+    tier.submit_store(job(1, keys[4:], range(4, 8)))
+    tier.submit_load(job(2, keys[:4], range(4), is_promotion=True))
+    assert [result.success for result in finished(tier)] == [True, False, False]
+    assert [tier.lookup(keys[at], context()) for at in (0, 4)] == [LookupResult.HIT, LookupResult.MISS]
+    tier.submit_store(job(3, keys[4:], range(4, 8)))
+    assert [result.success for result in finished(tier)] == [True]
+
+
+def test_of_a_job_larger_than_may_be_in_flight_the_first_chunks_are_copied(replicas, region):
+    options = {"region": region, "region_bytes": SIZE}
+    tier = replicas(tier={**options, "max_in_flight": 3}).tier
+    keys = vllm_engine.keys_of(PROMPT[::-1])
     tier.submit_store(job(0, keys, range(8)))
+    (stored,) = finished(tier)
+    assert (stored.success, stored.transfer_bytes) == (False, 3 * vllm_engine.CHUNK)
+    assert tier.present(keys) == [True] * 3 + [False] * 5
+    keys = vllm_engine.keys_of(PROMPT)
+    replica = replicas(tier=options)
+    replica.run(PROMPT)
+    replica.settle()
     tier.on_new_request(context())
     tier.submit_load(job(1, keys, range(8), is_promotion=True))
-    assert [result.success for result in finished(tier)] == [False, False]
-    assert tier.lookup(keys[0], context()) is LookupResult.MISS
-    tier.submit_store(job(2, keys[:4], range(4)))
-    assert [result.success for result in finished(tier)] == [True]
+    (loaded,) = finished(tier)
+    assert (loaded.success, loaded.successful_keys) == (False, keys[:3])
+    # The rest is loaded by later jobs.
+    assert {tier.lookup(key, context()) for key in keys} == {LookupResult.HIT}
+    small = replicas(tier={**options, "max_in_flight": 3})
+    assert small.run(PROMPT) == 8
 
 
 def test_events_and_metrics(replicas, region):

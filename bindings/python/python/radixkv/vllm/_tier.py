@@ -97,7 +97,7 @@ class RadixKVTier(SecondaryTierManager):
             **secrets,
         )
         self._lookups = Lookups(self._store, bool(tiers))
-        self._jobs = {}
+        self._jobs, self._most = {}, max_in_flight
         # Results that `get_finished_jobs` has not returned.
         self.completed_jobs = []
         self._counted = _metrics.Counted(self._store)
@@ -146,21 +146,22 @@ class RadixKVTier(SecondaryTierManager):
         self._submit(job_metadata, self._store.load)
 
     def _submit(self, job, verb, **how):
-        keys = list(job.keys)
-        offsets = job.chunk_ids.astype(np.int64) * self.block_size_bytes
+        # The first keys, if more can never be in flight. A store abandons the rest. A load is
+        # repeated for the rest when its keys are looked up again.
+        keys = list(job.keys)[: self._most]
+        offsets = job.chunk_ids[: self._most].astype(np.int64) * self.block_size_bytes
         try:
             self._jobs[verb(keys, self._primary_kv_view, offsets, **how)] = (job, keys)
-        except radixkv.FullError as full:
-            # A store is abandoned. A load is retried when its keys are looked up again, unless it
-            # can never fit.
-            self._fail(job, keys, is_final=full.asked > full.most)
+        except radixkv.FullError:
+            # A store is abandoned. A load is repeated when its keys are looked up again.
+            self._fail(job)
         except radixkv.BatchError as refused:
             logger.error("radixkv: job %d of tier %r was refused: %s", job.job_id, self.tier_type, refused)
-            self._fail(job, keys, is_final=True)
+            self._fail(job, job.keys)
 
-    def _fail(self, job, keys, is_final):
-        if job.is_promotion and is_final:
-            self._lookups.load_failed(keys, job.req_context.req_id)
+    def _fail(self, job, lost=()):
+        if job.is_promotion:
+            self._lookups.load_failed(lost, job.req_context.req_id)
         self.completed_jobs.append(JobResult(job_id=job.job_id, success=False))
 
     def get_finished_jobs(self):
@@ -180,7 +181,7 @@ class RadixKVTier(SecondaryTierManager):
             return
         job, keys = self._jobs.pop(batch)
         count = outcomes.count(radixkv.DigestStore.DONE)
-        result = JobResult(job.job_id, count == len(keys), transfer_bytes=count * self.block_size_bytes)
+        result = JobResult(job.job_id, count == len(job.keys), transfer_bytes=count * self.block_size_bytes)
         self.completed_jobs.append(result)
         if not job.is_promotion:
             self._tell_stored(keys, outcomes)
