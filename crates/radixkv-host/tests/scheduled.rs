@@ -194,6 +194,14 @@ fn nothing_is_filled_after_a_match_of_something_else() {
     drop(start);
     let two = device.match_prefix(&space, &prompt(2, 4));
     assert_eq!(two.len_tokens(), 0);
+    // What a clear has taken, and another request has computed again.
+    engine.serve(&prompt(3, 4));
+    let hit = device.match_prefix(&space, &prompt(3, 4)[..8]);
+    space.clear();
+    engine.serve(&prompt(3, 4));
+    let start = session.fill(&space, &prompt(3, 4), hit, device.reserve(2).expect("room"));
+    assert_eq!((start.device_tokens, start.host_tokens, start.blocks.len()), (2 * SIZE, 0, 2));
+    drop(start);
     // Too few blocks for what the host has.
     let start = session.fill(
         &space,
