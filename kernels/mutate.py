@@ -311,6 +311,7 @@ CRATE_MUTANTS = [
     ("crate: a cascade beside the batch of another device", "attention.rs", "        self.layer_kv(kv, layer, &batch.device, &batch.sizes)?;\n", "", "handles"),
     ("crate: a cascade of another batch", "attention.rs", "if cascade.fingerprint != batch.fingerprint {", "if false {", "of_another_batch"),
     ("crate: a replaced batch keeps its cascade", "reserved.rs", "        self.fingerprint = fingerprint(batch);\n", "        let _ = fingerprint(batch);\n", "of_another_batch"),
+    ("crate: a refused update keeps no cascade", "reserved.rs", "        upload.replace(&mut self.arrays)?;\n        self.fingerprint = fingerprint(batch);\n", "        self.fingerprint = fingerprint(batch);\n        upload.replace(&mut self.arrays)?;\n", "of_another_batch"),
     ("crate: a host pool of another context", "host.rs", "self.device.stream().context() == device.stream().context()", "{ let _ = device; true }", "handles"),
     ("crate: rows that are not kept are appended", "attention.rs", "if !batch.save_kv {", "if false {", "failures"),
     ("crate: the launches of two threads are mixed", "device.rs", "        self.inner.queueing.lock()", "        std::boxed::Box::leak(Box::new(Mutex::new(()))).lock()", "may_share"),
