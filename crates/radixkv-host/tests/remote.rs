@@ -463,3 +463,29 @@ fn a_clear_ends_what_a_process_shares_with_others_and_takes_nothing_from_them() 
     leave(&other, &[7, 8, 9].map(|number| prompt(number, 2)));
     assert_eq!(ours.0.serve(&prompt(7, 2)), (0, 0, 0));
 }
+
+/// A prompt is matched on the device, its rest is fetched, and then everything is cleared and
+/// computed again.
+// Holds: HT7.
+#[test]
+fn no_prompt_is_put_together_from_before_and_after_a_clear() {
+    let (folder, long) = (folder(), prompt(1, 3));
+    let host = host(8).remote(files(folder.path(), 64)).build().expect("a tier");
+    let engine = Engine::new(16, &host, TierMode::Exclusive);
+    // The second one displaces the first one from the host.
+    for prompt in [&long, &prompt(2, 8)] {
+        engine.serve(prompt);
+        engine.evict_all();
+    }
+    settle(&host);
+    let (session, space) = (engine.tiers.session(), engine.space());
+    engine.serve(&long[..SIZE]);
+    let found = session.match_prefix(&space, &long);
+    assert!(found.remote.as_ref().is_some_and(|fetch| fetch.wait(RemoteWait::All) && fetch.arrived_tokens() > 0));
+    engine.tiers.clear();
+    engine.serve(&long);
+    engine.evict_all();
+    assert!(host.peek(&space.name(), &long, SIZE) > 0, "newer blocks are in the host");
+    let start = session.begin(&space, &long, 0, found).expect("room").wait();
+    assert_eq!((start.device_tokens, start.host_tokens, start.remote_tokens), (SIZE, 0, 0));
+}

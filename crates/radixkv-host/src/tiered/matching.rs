@@ -115,7 +115,7 @@ impl TieredSession {
             return Found { device, host: None, remote: None };
         }
         let name = namespace.name();
-        let host = tier.pinned_from(&name, tokens, from);
+        let host = self.host_match(namespace, tokens, device.lease());
         let remote = tier.fetch(&name, tokens, host.tokens().end);
         Found { device, host: Some(host), remote }
     }

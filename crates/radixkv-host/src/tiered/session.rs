@@ -296,7 +296,9 @@ impl TieredSession {
         remote_tokens: usize,
     ) -> Prepared {
         let from = hit.len_tokens();
-        let host = self.reaches_below(request.namespace, request.tokens, from).then(|| self.host_match(request, from));
+        let host = self
+            .reaches_below(request.namespace, request.tokens, from)
+            .then(|| self.host_match(request.namespace, request.tokens, hit.lease()));
         if let Some(host) = &host {
             host.count_lookup();
         }
@@ -335,15 +337,20 @@ impl TieredSession {
         let Some(fetch) = found.remote.take() else { return };
         fetch.wait(self.shared.remote_wait);
         if fetch.arrived_tokens() > 0 {
-            let host = self.host_match(request, found.device.len_tokens());
+            let host = self.host_match(request.namespace, request.tokens, found.device.lease());
             if host.len_tokens() > found.host_tokens() {
                 found.host = Some(host);
             }
         }
     }
 
-    fn host_match(&self, Request { namespace, tokens, .. }: Request<'_>, from: usize) -> HostMatch {
-        self.shared.host.pinned_from(&namespace.name(), tokens, from)
+    /// The host's blocks after a leased prefix; none if the prefix was cleared or invalidated, as
+    /// the host's blocks may then be newer.
+    pub(super) fn host_match(&self, namespace: &Namespace, tokens: &[Token], lease: &Lease) -> HostMatch {
+        let (tier, from) = (&self.shared.host, lease.len_tokens());
+        let host = tier.pinned_from(&namespace.name(), tokens, from);
+        // Checked after the match: a clear empties the host before the device.
+        if from == 0 || host.blocks().is_empty() || self.is_cached(lease) { host } else { tier.nothing_from(from) }
     }
 
     /// Counts the lookup and the use. Blocks of the sequence that other threads have inserted
@@ -355,7 +362,7 @@ impl TieredSession {
         if !beyond.is_empty() {
             drop(blocks.split(beyond.len()));
             cached.append(&mut beyond);
-            host = host.map(|_| self.host_match(request, lease.len_tokens()));
+            host = host.map(|_| self.host_match(request.namespace, request.tokens, &lease));
             remote_tokens = remote_tokens.min(host.as_ref().map_or(0, HostMatch::len_tokens));
         }
         if let Some(host) = &host {
