@@ -133,10 +133,16 @@ impl<B: Buffer> RegionTier<B> {
         Ok(ticket)
     }
 
+    /// Whether this is the process that opened the tier. In a forked process the lock may never be
+    /// released.
+    fn is_here(&self) -> bool {
+        process::id() == self.opened_by
+    }
+
     fn accepts<T>(&self, batch: &[T], check: impl Fn(usize, &T) -> Result<(), Refusal>) -> Result<(), Refusal> {
-        let (asked, max, here) = (batch.len(), MAX_IN_FLIGHT, process::id());
-        if here != self.opened_by {
-            return Err(Refusal::Forked { opened_by: self.opened_by, here });
+        let (asked, max) = (batch.len(), MAX_IN_FLIGHT);
+        if !self.is_here() {
+            return Err(Refusal::Forked { opened_by: self.opened_by, here: process::id() });
         }
         if asked > max {
             return Err(Refusal::TooLarge { asked, max });
@@ -253,6 +259,9 @@ impl<B: Buffer> RemoteTier<B> for RegionTier<B> {
 
     /// Never waits: accepted requests are already completed.
     fn poll(&self, done: &mut Vec<Completion<B>>, _wait: Duration) -> usize {
+        if !self.is_here() {
+            return 0;
+        }
         let mut state = self.lock();
         let ready = std::mem::take(&mut state.done);
         let count = ready.len();
@@ -266,7 +275,8 @@ impl<B: Buffer> RemoteTier<B> for RegionTier<B> {
     fn stats(&self) -> Stats {
         let region = self.region.stats();
         self.counters.held(region.blocks, region.bytes as u64);
-        self.counters.read(self.lock().in_flight)
+        let in_flight = if self.is_here() { self.lock().in_flight } else { 0 };
+        self.counters.read(in_flight)
     }
 }
 
