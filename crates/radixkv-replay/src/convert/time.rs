@@ -8,7 +8,7 @@ const SOME_YEAR: i64 = 2000;
 /// replace the space, and the rest (an offset, taken as zero) is ignored.
 pub(super) fn milliseconds(date: &str) -> Option<f64> {
     let (year, rest) = date.split_once('-')?;
-    let year = year.parse().ok()?;
+    let year: i64 = year.parse().ok()?;
     of_year(year, year % 4 == 0 && (year % 100 != 0 || year % 400 == 0), rest)
 }
 
