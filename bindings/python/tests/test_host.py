@@ -5,6 +5,7 @@ import concurrent.futures
 import faulthandler
 import gc
 import hashlib
+import multiprocessing.pool
 import os
 import subprocess
 import sys
@@ -237,12 +238,13 @@ def test_a_mover_that_has_not_copied_when_it_returns_is_refused(monkeypatch):
     for mover in (Asynchronous(None), Callable(), function):
         with pytest.raises(TypeError, match="async def"):
             Engine(mover=mover)
-    seen = []
+    seen, pool = [], multiprocessing.pool.ThreadPool(1)
     monkeypatch.setattr(sys, "unraisablehook", lambda unraisable: seen.append(unraisable.exc_type))
     late = [
         lambda direction, copies: asyncio.sleep(0),
         lambda direction, copies: (copy for copy in copies),
         lambda direction, copies: concurrent.futures.Future(),
+        lambda direction, copies: pool.apply_async(len, (copies,)),
     ]
     for mover in late:
         seen.clear()
@@ -252,6 +254,7 @@ def test_a_mover_that_has_not_copied_when_it_returns_is_refused(monkeypatch):
         assert engine.serve(prompt(0)) == (0, 0, 0)
         assert TypeError in seen and engine.tiers.stats()["failed_offload_blocks"] > 0
         engine.tiers.host.validate()
+    pool.terminate()
 
 
 def test_a_view_that_outlives_its_call_sees_and_changes_nothing():

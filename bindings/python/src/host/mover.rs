@@ -179,13 +179,13 @@ impl PythonMover {
     }
 }
 
-/// Refuses a result that stands for work that is not done: of an `async def`, a generator or an
-/// executor.
+/// Refuses a result that stands for work that is not done: of an `async def`, a generator, an
+/// executor or a pool of `multiprocessing`.
 fn check_done(result: &Bound<'_, PyAny>) -> PyResult<()> {
     if result.is_none() {
         return Ok(());
     }
-    for name in ["__await__", "__next__", "__anext__", "add_done_callback"] {
+    for name in ["__await__", "__next__", "__anext__", "add_done_callback", "successful"] {
         if result.hasattr(name)? {
             let message = format!("mover returned {}: must have copied when it returns", result.get_type().name()?);
             return Err(PyTypeError::new_err(message));
