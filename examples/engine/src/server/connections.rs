@@ -9,7 +9,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::http::{HeaderName, HeaderValue, StatusCode};
+use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use hyper::Request;
 use hyper::body::Incoming;
@@ -106,7 +106,7 @@ where
         async move {
             match answer {
                 Ok(answer) => answer.await,
-                Err(refusal) => Ok(refusal.into_response()),
+                Err(refusal) => Ok(refusal),
             }
         }
     })
@@ -115,14 +115,18 @@ where
 type Answer = Result<Response, Infallible>;
 
 /// The error response for a request that is refused before its body is read, if any.
-fn refusal(request: &Request<Incoming>, connection: &Connection) -> Option<ApiError> {
+fn refusal(request: &Request<Incoming>, connection: &Connection) -> Option<Response> {
     let field = |(name, value): (&HeaderName, &HeaderValue)| name.as_str().len() + value.len() + ": \r\n".len();
     let line = request.method().as_str().len() + request.uri().to_string().len() + "  HTTP/1.1\r\n".len();
     let bytes = line + request.headers().iter().map(field).sum::<usize>() + "\r\n".len();
     if bytes > HEAD_BYTES {
         let message = format!("the request's head has {bytes} bytes, at most {HEAD_BYTES} are read");
-        return Some(ApiError::new(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, message));
+        return Some(ApiError::new(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, message).into_response());
     }
     let is_usual = !matches!(request.uri().path(), "/health" | "/metrics");
-    (connection.is_spare && is_usual).then(|| ApiError::later(1, "all connections have a request that is served"))
+    (connection.is_spare && is_usual).then(|| {
+        let error = ApiError::later(1, "all connections have a request that is served");
+        // A connection stays spare: the client's next one may be usual.
+        ([(header::CONNECTION, "close")], error).into_response()
+    })
 }
