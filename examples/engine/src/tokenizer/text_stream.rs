@@ -34,7 +34,8 @@ impl TextStream {
         if text.is_empty() || (text.ends_with(INCOMPLETE) && held < HELD) {
             return String::new();
         }
-        self.before = self.next;
+        // The end of an incomplete character may change with the next token, so it is no context.
+        self.before = if text.ends_with(INCOMPLETE) { self.tokens.len() } else { self.next };
         self.next = self.tokens.len();
         text
     }
@@ -64,6 +65,16 @@ mod tests {
         let pieces: Vec<String> = text.bytes().map(|byte| stream.push(&Tokenizer::Bytes, Token::from(byte))).collect();
         assert!(pieces.iter().all(|piece| !piece.contains(INCOMPLETE)), "{pieces:?}");
         assert_eq!(pieces.concat() + &stream.finish(&Tokenizer::Bytes), text);
+    }
+
+    #[test]
+    fn letters_after_what_is_no_text_are_not_lost() {
+        let tokens = [&[0xff; 15][..], "éab".as_bytes()].concat();
+        let mut stream = TextStream::default();
+        let pieces: Vec<String> =
+            tokens.into_iter().map(|byte| stream.push(&Tokenizer::Bytes, Token::from(byte))).collect();
+        let text = pieces.concat() + &stream.finish(&Tokenizer::Bytes);
+        assert!(text.ends_with("ab"), "{text:?}");
     }
 
     #[test]
