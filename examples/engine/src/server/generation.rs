@@ -1,6 +1,7 @@
 //! One request from its submission to its last text: the handler's side of a request in the engine.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Instant;
 
 use radixkv_scheduler::SequenceId;
@@ -12,7 +13,6 @@ use super::open::InUse;
 use super::parameters::Parameters;
 use super::prepare::Prepared;
 use super::requests::{Event, Place, Served};
-use super::salts::Salt;
 use crate::tokenizer::TextStream;
 use axum::http::StatusCode;
 
@@ -35,15 +35,16 @@ pub(super) enum Piece {
     },
 }
 
-/// A request in service. Dropping it before its end aborts the request.
+/// A request in service. Dropping it before its end aborts the request, unless a stop text has ended
+/// the answer: then a scheduler thread ends the request.
 pub(super) struct Generation {
     service: Arc<Service>,
     id: SequenceId,
     events: UnboundedReceiver<Event>,
     text: TextStream,
     stop: Stop,
+    stopped: Arc<AtomicBool>,
     pub(super) usage: Usage,
-    _salt: Salt,
     _in_use: InUse,
 }
 
@@ -60,11 +61,13 @@ impl Generation {
         let usage = Usage { prompt_tokens: request.tokens.len(), ..Usage::default() };
         request.publish = service.publish && !parameters.store_nothing;
         let (sender, events) = unbounded_channel();
+        let stopped = Arc::new(AtomicBool::new(false));
         let served = Served {
             sampling: parameters.sampling,
             stream: parameters.seeded.then_some(0),
             events: sender,
-            namespace: salt.namespace.clone(),
+            stopped: Arc::clone(&stopped),
+            salt,
             retain,
             began: Instant::now(),
         };
@@ -73,7 +76,7 @@ impl Generation {
             .submit(place, &service.intake, request, served)
             .map_err(|refused| ApiError::refused(field, refused))?;
         let stop = Stop { texts: parameters.stop.clone(), held: String::new() };
-        Ok(Self { service, id, events, text: TextStream::default(), stop, usage, _salt: salt, _in_use: in_use })
+        Ok(Self { service, id, events, text: TextStream::default(), stop, stopped, usage, _in_use: in_use })
     }
 
     pub(super) fn id(&self) -> u64 {
@@ -91,8 +94,8 @@ impl Generation {
                     let text = self.text.push(&tokenizer, token);
                     match self.stop.pass(&text) {
                         (text, true) => {
-                            // Stops the computation now, even if the client reads slowly.
-                            self.service.intake.queue().abort(self.id);
+                            // The next step ends the sequence, and keeps it in the cache.
+                            self.stopped.store(true, Relaxed);
                             return Ok(Piece::Last { text, reason: "stop" });
                         }
                         (text, false) if !text.is_empty() => return Ok(Piece::Text(text)),
@@ -118,6 +121,9 @@ impl Generation {
 
 impl Drop for Generation {
     fn drop(&mut self) {
+        if self.stopped.load(Relaxed) {
+            return;
+        }
         // The queue ignores requests that have ended.
         self.service.intake.queue().abort(self.id);
         self.service.requests.remove(self.id);

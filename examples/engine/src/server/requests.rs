@@ -2,14 +2,16 @@
 //! tokens. Handlers add requests; scheduler threads read them.
 
 use std::collections::HashMap;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-use radixkv::{Namespace, Token};
+use radixkv::Token;
 use radixkv_scheduler::{Request, SequenceId, WaitingQueue};
 use tokio::sync::Notify;
 use tokio::sync::mpsc::UnboundedSender;
 
+use super::salts::Salt;
 use crate::intake::{Intake, Refusal};
 use crate::sampling::Sampling;
 
@@ -40,7 +42,9 @@ pub(super) struct Served {
     /// The stream of random numbers; `None`: the stream of the request's id.
     pub(super) stream: Option<u64>,
     pub(super) events: UnboundedSender<Event>,
-    pub(super) namespace: Namespace,
+    /// Whether a stop text has ended the answer. The next step ends the sequence.
+    pub(super) stopped: Arc<AtomicBool>,
+    pub(super) salt: Salt,
     /// The number of first tokens to retain when the request ends, and the time for which to retain
     /// them.
     pub(super) retain: Option<(usize, Duration)>,
@@ -158,9 +162,9 @@ impl Requests {
         self.lock().served.get(&id).cloned()
     }
 
-    /// Removes a request whose handler has ended.
-    pub(super) fn remove(&self, id: SequenceId) {
-        self.lock().served.remove(&id);
+    /// Removes a request that has ended, or whose handler has.
+    pub(super) fn remove(&self, id: SequenceId) -> Option<Arc<Served>> {
+        self.lock().served.remove(&id)
     }
 
     /// Records the duration of an answered request.

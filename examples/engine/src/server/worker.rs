@@ -1,5 +1,6 @@
 //! A scheduler thread of the server: computes steps until all handlers have ended.
 
+use std::sync::atomic::Ordering::Relaxed;
 use std::thread;
 use std::time::Duration;
 
@@ -47,7 +48,7 @@ fn steps<B: HostBackend>(engine: &Engine<'_, B>, service: &Service) -> Result<()
             Stepped::Idle => drop(scheduler.wait(PATIENCE)),
             Stepped::Computed { finished, broken, .. } => {
                 for id in broken {
-                    if let Some(served) = service.requests.get(id) {
+                    if let Some(served) = service.requests.remove(id) {
                         // An error means that the handler has ended.
                         _ = served.events.send(Event::Broken);
                     }
@@ -67,7 +68,7 @@ fn choose(service: &Service, row: Row<'_>, end_tokens: &[radixkv::Token]) -> Cho
     };
     let stream = served.stream.unwrap_or(row.id.as_u64());
     let token = served.sampling.choose(row.logits, stream, row.position);
-    let ends = end_tokens.contains(&token);
+    let ends = end_tokens.contains(&token) || served.stopped.load(Relaxed);
     if !ends {
         // An error means that the handler has ended.
         _ = served.events.send(Event::Token { token, cached_tokens: row.cached_len });
@@ -76,10 +77,10 @@ fn choose(service: &Service, row: Row<'_>, end_tokens: &[radixkv::Token]) -> Cho
 }
 
 fn end(service: &Service, session: &Session, finished: &Finished, end_tokens: &[radixkv::Token]) {
-    let Some(served) = service.requests.get(finished.id) else { return };
+    let Some(served) = service.requests.remove(finished.id) else { return };
     let completion_tokens = finished.tokens.len() - finished.prompt_len;
+    service.retention.used(session, &served.salt.namespace, &finished.tokens, served.retain);
     service.metrics.finished(finished.prompt_len, completion_tokens);
-    service.retention.used(session, &served.namespace, &finished.tokens, served.retain);
     service.requests.took(served.began.elapsed());
     let by_end_token = finished.tokens.last().is_some_and(|token| end_tokens.contains(token));
     let cached_tokens = finished.cached_len;

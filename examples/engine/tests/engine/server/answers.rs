@@ -1,5 +1,7 @@
 //! Answers: the same as without a cache, whole and in pieces, with what the cache saved.
 
+use std::time::{Duration, Instant};
+
 use engine::prompts::Message;
 use engine::server::ServerOptions;
 use engine::tokenizer::Tokenizer;
@@ -161,6 +163,32 @@ fn a_stop_text_ends_an_answer() {
         let answer = post(server.address, COMPLETIONS, &body).json();
         assert_eq!(answer["choices"][0]["text"], before, "{answer}");
         assert_eq!(answer["choices"][0]["finish_reason"], "stop");
+    });
+}
+
+/// A stop text ends an answer as an end token does.
+#[test]
+fn an_answer_that_ends_with_a_stop_text_is_counted_and_retained() {
+    let model = model();
+    let text = expected(&model, &bytes(QUESTION), 30);
+    let stop: String = text.chars().skip(4).take(2).collect();
+    let server_options = ServerOptions { retained_blocks: 64, ..ServerOptions::default() };
+    with_server(&model, options(), server_options, |server| {
+        let control = json!({ "type": "ephemeral", "ttl": "1h" });
+        let body = json!({ "prompt": QUESTION, "max_tokens": 30, "stop": stop, "cache_control": control });
+        let answer = post(server.address, COMPLETIONS, &body).json();
+        assert_eq!(answer["choices"][0]["finish_reason"], "stop", "{answer}");
+        // The sequence ends with the step after the answer.
+        let end = Instant::now() + Duration::from_secs(60);
+        while metric(server.address, "vllm:request_success_total") < 1.0 {
+            assert!(Instant::now() < end, "the request does not end");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert_eq!(metric(server.address, "vllm:prompt_tokens_total"), QUESTION.len() as f64);
+        server.cache.settle();
+        assert_eq!(server.cache.stats().protected_blocks, QUESTION.len() / 8);
+        // An hour is longer than the test.
+        server.cache.clear();
     });
 }
 
