@@ -35,8 +35,8 @@ pub(super) enum Piece {
     },
 }
 
-/// A request in service. Dropping it before its end aborts the request, unless a stop text has ended
-/// the answer: then a scheduler thread ends the request.
+/// A request in service. Dropping it before its end aborts the request, unless a stop text has
+/// ended the answer: then a scheduler thread ends the request.
 pub(super) struct Generation {
     service: Arc<Service>,
     id: SequenceId,
