@@ -112,7 +112,7 @@ pub enum BatchError {
 /// |---|---|---|
 /// | [`exists`](Self::exists), [`prefix`](Self::prefix) | wait-free: two buckets for each key | nothing, except that expired or damaged blocks are removed |
 /// | [`get_into`](Self::get_into), [`locate`](Self::locate) | the same, and a copy | when the block was used |
-/// | [`put_from`](Self::put_from), [`reserve`](Self::reserve) | lock-free: checks at most 2,048 entries for each block, and a copy | one entry for each block |
+/// | [`put_from`](Self::put_from), [`reserve`](Self::reserve) | lock-free: checks at most 2,048 entries for each block, or 5,120 if quotas are reached, and a copy | one entry for each block |
 /// | [`remove`](Self::remove) | lock-free | one entry for each block |
 /// | [`clear`](Self::clear) | lock-free: checks all entries | those of the namespace |
 #[derive(Debug)]

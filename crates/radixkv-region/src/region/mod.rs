@@ -36,9 +36,9 @@ use crate::{
 /// | verb | progress | writes to the region |
 /// |---|---|---|
 /// | [`get_into`](Self::get_into), [`contains`](Self::contains), [`locate`](Self::locate) | wait-free: checks two buckets, one copy | when the block was used |
-/// | [`put`](Self::put), [`reserve`](Self::reserve) | lock-free; checks at most 1,024 entries, and twice as many if it has to [`recover`](Self::recover) | one entry |
+/// | [`put`](Self::put), [`reserve`](Self::reserve) | lock-free; checks at most 2,048 entries, and twice as many if it has to [`recover`](Self::recover) | one entry |
 /// | [`remove`](Self::remove) | wait-free | one entry |
-/// | [`recover`](Self::recover) | lock-free; checks all entries once for each dead process | entries of dead processes |
+/// | [`recover`](Self::recover) | lock-free; checks all entries twice for each dead process | entries of dead processes |
 /// | [`stats`](Self::stats), [`clear`](Self::clear), [`clear_namespace`](Self::clear_namespace) | wait-free; checks all entries | the cleared entries |
 ///
 /// No verb waits for another process, alive or dead. Reads never allocate; writes allocate only
