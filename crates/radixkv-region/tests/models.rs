@@ -162,16 +162,16 @@ fn two_puts_of_two_blocks_into_one_entry() {
 #[test]
 fn an_entry_that_is_given_back_while_its_word_fills_is_found() {
     explore("put vs remove, then put", [1, 3], || {
-        let region = Arc::new(Region::model(&memory(&layout(3)), &layout(3), false));
-        (1..4).for_each(|number| assert_eq!(put(&region, number), Put::Stored));
-        assert!(region.remove(&block(1).0));
+        let region = Arc::new(Region::model(&memory(&layout(4)), &layout(4), false));
+        (1..5).for_each(|number| assert_eq!(put(&region, number), Put::Stored));
+        assert!(region.remove(&block(4).0));
         let other = thread::spawn({
             let region = region.clone();
-            move || region.remove(&block(2).0)
+            move || region.remove(&block(3).0)
         });
-        assert_eq!(put(&region, 4), Put::Stored);
+        assert_eq!(put(&region, 5), Put::Stored);
         assert!(other.join().unwrap());
-        assert_eq!((put(&region, 5), region.stats().evicted, region.stats().blocks), (Put::Stored, 0, 3));
+        assert_eq!((put(&region, 6), region.stats().evicted, region.stats().blocks), (Put::Stored, 0, 4));
     });
 }
 

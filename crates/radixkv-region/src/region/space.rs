@@ -7,11 +7,11 @@ use crate::{
     entry::{Claimed, Entry},
     geometry::SLOTS,
     state::{Kind, State},
-    sync::{AtomicU64, Relaxed, gauge},
+    sync::{AtomicU64, Relaxed, gauge, model_size},
 };
 
 /// A put evicts the least recently used of this many entries.
-const SAMPLE: usize = 16;
+const SAMPLE: usize = model_size(16, 1);
 /// Entries that are checked before a put gives up.
 const LOOKS: usize = 1024;
 
