@@ -75,7 +75,8 @@ impl Region {
     pub(super) fn show_free(&self) {
         let taken = self.taken();
         for entry in 0..self.geometry.entries {
-            if self.entry(entry).look().kind() == Kind::Free && taken.is_hidden(entry) {
+            // The owner of one that is being given back may have cleared its bit already.
+            if self.entry(entry).look().kind() != Kind::Ready && taken.is_hidden(entry) {
                 taken.clear(entry);
             }
         }
@@ -257,6 +258,25 @@ mod tests {
             assert!(region.contains(&key(used), &[used]));
             (0..4).for_each(|token| assert!(region.put(&key(token), &[token], &[0; 8]).is_ok()));
         }
+    }
+
+    /// A killed process set the bit of an entry that another one is about to give back.
+    // Holds: RG9.
+    #[test]
+    fn a_recovery_clears_the_bit_of_an_entry_that_is_given_back_meanwhile() {
+        let layout = Layout::new(1, 8, 130);
+        let memory = Memory::anonymous(layout.region_bytes().expect("a layout")).expect("memory");
+        let region = Region::format(memory, &layout).expect("formatted");
+        let put = |token| region.put(&layout.chain(b"").next(&[token]), &[token], &[0; 8]);
+        (0..130).for_each(|token| assert_eq!(put(token), Ok(Put::Stored)));
+        let entry = region.entry(70);
+        let claimed = entry.claim(entry.look(), region.slot).expect("a block");
+        region.index().remove(entry.hash(), 70);
+        region.taken().clear(70);
+        region.taken().set(70);
+        region.show_free();
+        claimed.give_back();
+        assert_eq!((put(130), region.stats().evicted), (Ok(Put::Stored), 0));
     }
 
     /// Flips each bit of the state while a put is in progress: blocks of other puts stay intact,
