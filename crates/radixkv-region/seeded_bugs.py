@@ -16,7 +16,9 @@ HERE = "crates/radixkv-region/src"
 ENTRY, INDEX, SLOTS, STATE, TAKEN = (f"{HERE}/{name}.rs" for name in ("entry", "index", "slots", "state", "taken"))
 SPACE, READ, WRITE, FILES, REGION = (f"{HERE}/region/{name}.rs" for name in ("space", "read", "write", "files", "mod"))
 HEADER, PROCESS = (f"{HERE}/{name}.rs" for name in ("header", "process"))
-BLOCKS, CHARGE, COUNT, LABEL, SEALED, TABLE = (f"{HERE}/digest/{name}.rs" for name in ("blocks", "charge", "count", "label", "sealed", "table"))
+BLOCKS, CHARGE, COUNT, LABEL, DIGEST, SEALED, TABLE = (
+    f"{HERE}/digest/{name}.rs" for name in ("blocks", "charge", "count", "label", "mod", "sealed", "table")
+)
 SEAL = f"{HERE}/seal.rs"
 
 # (bug, what finds it, [(file, text, replacement)...]); `models` are loom's, the others are tests.
@@ -111,6 +113,10 @@ BUGS = [
      [(COUNT, "            if stamp(seen) != pack(self.of) {\n", "            if !is_same_life(stamp(seen), pack(self.of)) {\n")]),
     ("a count of another process", "lib digest::killed::counts_are_right_after_a_recovery_beside_a_process_that_is_stopped_while_it_opens_the_region",
      [(COUNT, "self.life.map_or(0, |life| life.load(Acquire))", "self.life.map_or(0, |_| 0)")]),
+    ("a count of an earlier life with the same low bits", "lib digest::killed::a_slot_that_had_as_many_lives_as_a_count_can_tell_apart_begins_with_no_blocks",
+     [(DIGEST, "        region.begin_count();\n", "")]),
+    ("blocks of an earlier life with the same low bits", "lib digest::killed::a_slot_that_had_as_many_lives_as_a_count_can_tell_apart_begins_with_no_blocks",
+     [(CHARGE, " && self.is_of_life(charge)", "")]),
     ("a block that stays charged when it is evicted", "lib digest::killed::killed_in_a_put_into_free_room",
      [(SPACE, "        self.uncharge(&claimed, kept);\n", "")]),
     ("blocks of the last owner of a slot", "digests blocks_of_a_process_that_closed_the_region_are_nobodys",

@@ -178,6 +178,12 @@ impl Region {
         namespaces.chain(processes).for_each(|count| count.finish());
     }
 
+    /// Begins the count of this process's blocks. A count stores only 14 bits of a life: it must not
+    /// stay as it is until a later life has the same bits.
+    pub(crate) fn begin_count(&self) {
+        self.count_of_process(self.slot, self.epoch().load(Acquire), self.account(self.slot).life()).finish();
+    }
+
     /// Moves the charge of an entry to the current epoch, if a process has begun one since.
     pub(crate) fn moved_since_charged(&self, entry: &Entry<'_>) {
         // SeqCst: E8.
@@ -224,9 +230,15 @@ impl Region {
 
     /// The two counts of a charge, each with its part of `with`.
     fn each<T>(&self, charge: Charge, [of_namespace, of_process]: [T; 2]) -> [(Option<Count<'_>>, T); 2] {
-        let is_charged = charge.namespace() != 0 && charge.slot() < SLOTS;
+        let is_charged = charge.namespace() != 0 && charge.slot() < SLOTS && self.is_of_life(charge);
         let process = is_charged.then(|| self.count_of_process(charge.slot(), charge.epoch(), charge.life()));
         [(self.count_of_namespace(charge.namespace(), charge.epoch()), of_namespace), (process, of_process)]
+    }
+
+    /// Whether the process that stored the block still owns its slot. A count has too few bits to
+    /// tell all lives apart.
+    fn is_of_life(&self, charge: Charge) -> bool {
+        Charge::new(0, 0, 0, self.account(charge.slot()).life()).life() == charge.life()
     }
 
     /// The number of a namespace's blocks, in an epoch.

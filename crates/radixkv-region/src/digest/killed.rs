@@ -394,3 +394,26 @@ fn counts_are_right_after_a_recovery_beside_a_process_that_is_stopped_while_it_o
         },
     );
 }
+
+/// The life number of a slot has the same low bits as that of an earlier life, whose count and
+/// blocks do not belong to the new owner.
+// Holds: RG14.
+#[test]
+fn a_slot_that_had_as_many_lives_as_a_count_can_tell_apart_begins_with_no_blocks() {
+    let scene = Scene::new("lives");
+    let other = Scene::file(&scene.path, (), ProcessId::own());
+    (0..3).for_each(|number| assert_eq!(put(&open(&other, "one"), number), DigestPut::Stored));
+    let (slot, line) = (other.region.slot(), other.region.geometry.slot_line(other.region.slot()));
+    drop(other);
+    // A process that stores nothing, and many more. The next life has the same 14 low bits.
+    drop(Scene::file(&scene.path, (), ProcessId::own()));
+    scene.survivor.region.memory.words(line)[1].fetch_add((1 << 14) - 2, Relaxed);
+    let again = Scene::file(&scene.path, (), ProcessId::own());
+    assert_eq!(again.region.slot(), slot);
+    Scene::check_counts_of(&again, 0);
+    assert_eq!(put(&open(&again, "two"), 9), DigestPut::Stored);
+    again.region.recount();
+    Scene::check_counts_of(&again, 1);
+    assert_eq!(open(&again, "one").clear(), 3);
+    Scene::check_counts_of(&again, 2);
+}

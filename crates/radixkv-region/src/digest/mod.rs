@@ -170,6 +170,7 @@ impl DigestRegion {
 
     fn over(region: Region) -> Self {
         region.account(region.slot()).begin();
+        region.begin_count();
         Self { region, quota: gauge::AtomicU64::new(0) }
     }
 
@@ -242,8 +243,8 @@ impl DigestRegion {
 
     /// Recovers the entries of killed processes. Returns how many.
     ///
-    /// Lock-free. It checks all entries twice for each dead process, so a background thread should
-    /// call it.
+    /// Lock-free. It checks all entries three times for each dead process, so a background thread
+    /// should call it.
     pub fn recover(&self) -> usize {
         self.region.recover()
     }
