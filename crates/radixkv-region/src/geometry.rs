@@ -16,7 +16,7 @@ pub(crate) const HEADER: usize = model_size(512, 0);
 /// Processes that may have a region open at one time.
 pub(crate) const SLOTS: usize = model_size(64, 3);
 /// Words of a process slot: a cache line, so that neighbouring slots do not share one.
-pub(crate) const SLOT: usize = model_size(8, 1);
+pub(crate) const SLOT: usize = 8;
 /// Cells of a bucket: a cache line.
 pub(crate) const CELLS: usize = model_size(8, 2);
 /// Cells per entry.
@@ -28,9 +28,9 @@ const CLOCK: usize = model_size(8, 2);
 /// A block's bytes take a multiple of this many words: a cache line.
 const LINE: usize = model_size(8, 1);
 /// Namespaces that a region of digest-keyed blocks has room for.
-pub(crate) const NAMESPACES: usize = 256;
+pub(crate) const NAMESPACES: usize = model_size(256, 1);
 /// Words of a namespace.
-pub(crate) const NAMESPACE: usize = 128;
+pub(crate) const NAMESPACE: usize = model_size(128, 8);
 /// Words of a page.
 const PAGE: usize = model_size(512, 1);
 

@@ -2,9 +2,9 @@
 //! return.
 //!
 //! Property: what is found is right in every word; a block that several put is stored once; what a
-//! dead process held is given back once, and to one; a free entry is found before a block is evicted.
+//! dead process held is given back once, and to one; a free entry is found before a block is evicted; each block is counted once.
 //!
-//! Edges: E1, E2, E4 and E9. E3 and E5 forbid that a load returns, or a store comes before, what only a
+//! Edges: E1, E2, E4, E8 and E9. E3 and E5 forbid that a load returns, or a store comes before, what only a
 //! later store of its own thread makes possible (load buffering), and loom keeps stores in the
 //! order in which they were made: it can show nothing of them.
 //!
@@ -12,7 +12,9 @@
 #![cfg(radixkv_loom)]
 
 use loom::{model::Builder, sync::Arc, thread};
-use radixkv_region::{Get, Key, Layout, Memory, Put, Region, Token, explore_exact};
+use radixkv_region::{
+    DigestKey, DigestLayout, DigestPut, DigestRegion, Get, Key, Layout, Memory, Put, Region, Token, explore_exact,
+};
 
 /// Two words of bytes, one of tokens.
 fn layout(capacity: u32) -> Layout {
@@ -172,6 +174,26 @@ fn an_entry_that_is_given_back_while_its_word_fills_is_found() {
         assert_eq!(put(&region, 5), Put::Stored);
         assert!(other.join().unwrap());
         assert_eq!((put(&region, 6), region.stats().evicted, region.stats().blocks), (Put::Stored, 0, 4));
+    });
+}
+
+/// A process that recovers another one begins an epoch while a put charges its block.
+#[test]
+fn an_entry_that_is_charged_while_an_epoch_begins_is_counted_once() {
+    explore("put vs recount", [2, 2], || {
+        let layout = DigestLayout::new(8, 1);
+        let memory = Memory::anonymous(layout.region_bytes().expect("a layout")).expect("words");
+        let blocks = Arc::new(DigestRegion::model(&memory, &layout));
+        let other = thread::spawn({
+            let blocks = blocks.clone();
+            move || blocks.region().recount()
+        });
+        let key = DigestKey::new(&[1; 32]).expect("a digest");
+        assert_eq!(blocks.put_from(&[key], &[&[7; 8]], None).expect("a batch"), [DigestPut::Stored]);
+        other.join().unwrap();
+        assert_eq!(blocks.region().counted(), [1, 1]);
+        assert_eq!(blocks.remove(&[key]), Ok(1));
+        assert_eq!(blocks.region().counted(), [0, 0]);
     });
 }
 

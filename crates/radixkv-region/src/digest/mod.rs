@@ -168,6 +168,27 @@ impl DigestRegion {
         Region::attach(memory, &layout.0).map(Self::over)
     }
 
+    /// Opens a region in the memory of a model, which needs no header, and its only namespace, which
+    /// is not in the table.
+    #[cfg(radixkv_loom)]
+    pub fn model(memory: &Memory, layout: &DigestLayout) -> DigestBlocks {
+        let region = Self::over(Region::model(memory, &layout.0, false));
+        DigestBlocks::new(Arc::new(region), 1, &Namespace::new("a model", 32, 8))
+    }
+
+    /// Counts all blocks again, as a process does that recovers another one.
+    #[cfg(radixkv_loom)]
+    pub fn recount(&self) {
+        self.region.recount();
+    }
+
+    /// The counted blocks of the model's namespace and of this process.
+    #[cfg(radixkv_loom)]
+    pub fn counted(&self) -> [i64; 2] {
+        let of_namespace = self.region.count_of_namespace(1, 0).expect("a namespace");
+        [of_namespace.blocks(), self.region.count_of_process(self.region.slot(), 0, 0).blocks()]
+    }
+
     fn over(region: Region) -> Self {
         region.account(region.slot()).begin();
         region.begin_count();
