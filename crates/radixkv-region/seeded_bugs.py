@@ -90,7 +90,7 @@ BUGS = [
        "            words[WRITTEN].store(identity, Release);\n            write(words, namespace);\n")]),
     ("a free entry that is not looked for", "verbs a_put_finds_a_free_entry_anywhere_before_it_evicts",
      [(SPACE, "self.claim_free(now).or_else(|| self.sweep_from(now, now, self.clock(), None))", "self.sweep_from(now, now, self.clock(), None)")]),
-    ("bits that hide free entries after a kill", "lib region::killed::killed_anywhere_a_process_hides_no_free_entry",
+    ("bits that hide free entries after a kill", "lib region::killed::killed_after_setting_the_bit_of_an_entry_that_is_given_back",
      [(SPACE, "        self.show_free();\n", "")]),
     ("a bit that hides an entry that is about to be given back", "lib region::space::tests::a_recovery_clears_the_bit_of_an_entry_that_is_given_back_meanwhile",
      [(SPACE, "look().kind() != Kind::Ready && taken.is_hidden(entry)", "look().kind() == Kind::Free && taken.is_hidden(entry)")]),

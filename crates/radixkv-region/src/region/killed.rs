@@ -260,6 +260,22 @@ fn killed_anywhere_a_process_hides_no_free_entry() {
     assert!(ended.is_some_and(|writes| writes > 3), "the verbs write nothing, or without end");
 }
 
+/// A process is killed between setting the bit of an entry that another one gives back meanwhile, and
+/// its second look.
+// Holds: RG9.
+#[test]
+fn killed_after_setting_the_bit_of_an_entry_that_is_given_back() {
+    let scene = Scene::new("bit", CAPACITY as u32, Seen::ByPid);
+    let (doomed, survivor, (key, tokens, _)) = (scene.open_doomed(1), &scene.survivor, block(1));
+    let number = survivor.find(&key, &tokens).expect("it is there").0.number();
+    assert!(survivor.remove(&key));
+    doomed.taken().set(number);
+    end(doomed);
+    assert!(survivor.taken().is_hidden(number));
+    survivor.recover();
+    assert!(!survivor.taken().is_hidden(number));
+}
+
 /// Threads of one process and another process find the same dead process: only one of them recovers
 /// its entry.
 // Holds: RG8.
