@@ -8,7 +8,6 @@
 
 use std::ops::Bound;
 
-use super::sweep::SLICE;
 use super::{Evictor, Resources, Shard};
 use crate::reclaim::{Link, Ref};
 use crate::tree::{Point, PointTable, Space};
@@ -70,7 +69,7 @@ impl Retained {
     }
 
     /// The point in `space` with the earliest deadline.
-    fn first_in(&self, space: Link<Space>) -> Option<Link<Point>> {
+    pub(super) fn first_in(&self, space: Link<Space>) -> Option<Link<Point>> {
         self.first_of(space.address()).map(|(_, point)| point)
     }
 
@@ -160,7 +159,7 @@ impl Evictor<'_> {
         }
     }
 
-    fn release_retention(&mut self, point: Ref<'_, Point>, resources: Resources<'_>) {
+    pub(super) fn release_retention(&mut self, point: Ref<'_, Point>, resources: Resources<'_>) {
         if self.common.retained.remove(point) {
             self.give_back(point, resources);
         }
@@ -182,17 +181,5 @@ impl Evictor<'_> {
         }) {
             self.totals.deflations += 1;
         }
-    }
-
-    /// Ends up to [`SLICE`] retentions in `space`, and frees the runs that nothing else protects;
-    /// returns true if none is left.
-    pub(in crate::cache) fn end_retentions(&mut self, space: Ref<'_, Space>, resources: Resources<'_>) -> bool {
-        for _ in 0..SLICE {
-            let Some(point) = self.common.retained.first_in(space.link()) else { break };
-            self.release_retention(point.get(resources.guard), resources);
-        }
-        // Takes in the evictor's own changes.
-        self.drain(&mut 0, resources);
-        self.common.retained.first_in(space.link()).is_none()
     }
 }

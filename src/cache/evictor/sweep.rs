@@ -35,6 +35,18 @@ impl Evictor<'_> {
         all
     }
 
+    /// Ends up to [`SLICE`] retentions in `space`, and frees the runs that nothing else protects;
+    /// returns true if none is left.
+    pub(in crate::cache) fn end_retentions(&mut self, space: Ref<'_, Space>, resources: Resources<'_>) -> bool {
+        for _ in 0..SLICE {
+            let Some(point) = self.common.retained.first_in(space.link()) else { break };
+            self.release_retention(point.get(resources.guard), resources);
+        }
+        // Takes in the evictor's own changes.
+        self.drain(&mut 0, resources);
+        self.common.retained.first_in(space.link()).is_none()
+    }
+
     /// Frees the unleased blocks of `runs`, which belong to a detached space. Children come before
     /// parents.
     pub(in crate::cache) fn sweep<'g>(&mut self, runs: impl Iterator<Item = Ref<'g, Run>>, resources: Resources<'g>) {

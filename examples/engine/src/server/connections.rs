@@ -96,13 +96,13 @@ where
 {
     let (routes, connection) = (routes.clone(), Arc::clone(connection));
     service_fn(move |mut request: Request<Incoming>| {
-        let answer = refusal(&request, &connection).map_or_else(
-            || {
+        let answer = match refusal(&request, &connection) {
+            Some(refusal) => Err(refusal),
+            None => {
                 request.extensions_mut().insert(Arc::clone(&connection));
                 Ok(routes.call(request))
-            },
-            Err,
-        );
+            }
+        };
         async move {
             match answer {
                 Ok(answer) => answer.await,
