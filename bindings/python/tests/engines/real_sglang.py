@@ -118,6 +118,11 @@ def engine(task):
     entry.mp.set_start_method = lambda *method, **options: None
     if "enable_hierarchical_cache" in task["options"]:
         stand_in_hicache()
+    if task["retracts"]:
+        import sglang.srt.managers.scheduler as scheduler
+
+        # SGLang's own switch for its tests: every 40th step retracts requests.
+        scheduler.TEST_RETRACT, scheduler.TEST_RETRACT_INTERVAL = True, 40
     folder = Path(task["folder"])
     llm = sglang.Engine(model_path=task["model"], **{**OPTIONS, **task["options"]})
     result = {"outputs": {}, "cached": {}, "retracted": 0, "aborted": 0}
@@ -150,7 +155,10 @@ def engine(task):
         if step == "abort":
             llm.loop.run_until_complete(ask_and_abort(prompts))
         elif step == "flush":
-            llm.flush_cache()
+            # The scheduler flushes only when it has found out that it is idle.
+            llm.loop.run_until_complete(asyncio.sleep(1))
+            if not llm.flush_cache().success:
+                raise RuntimeError("the cache was not flushed")
         elif step == "together":
             answers = llm.generate(input_ids=prompts, sampling_params=sampling(task["tokens"]))
             for number, answer in enumerate(answers):
@@ -227,11 +235,11 @@ class Run:
             sys.exit((self.folder / "model.log").read_text())
         self.expected = {}
 
-    def start(self, name, *, steps=("first", "again"), tokens=8, prompts=12, **options):
+    def start(self, name, *, steps=("first", "again"), tokens=8, prompts=12, retracts=False, **options):
         options.setdefault("max_total_tokens", 32768)
         task = {
-            "name": name, "steps": steps, "tokens": tokens, "prompts": prompts, "options": options,
-            "folder": str(self.folder), "model": str(self.folder / "model"),
+            "name": name, "steps": steps, "tokens": tokens, "prompts": prompts, "retracts": retracts,
+            "options": options, "folder": str(self.folder), "model": str(self.folder / "model"),
         }  # fmt: skip
         return fork(self.folder / f"{name}.log", engine, task)
 
@@ -309,13 +317,13 @@ def evicted(run):
 
 
 def retracted(run):
-    """Requests grow beyond the pool: some are retracted, and resumed."""
+    """Running requests lose their tokens, and are resumed."""
     how = {"prompts": 8, "tokens": 120}
     run.run("no cache, 120 tokens", steps=("together",), disable_radix_cache=True, **how)
     for size in (1, 16):
         results = run.both(
-            f"retracted {size}", steps=("together", "together"), page_size=size, max_total_tokens=2560,
-            schedule_conservativeness=0.05, compare_cached=False, **how,
+            f"retracted {size}", steps=("together", "together"), page_size=size, max_total_tokens=4096,
+            retracts=True, compare_cached=False, **how,
         )  # fmt: skip
         run.check(f"retracted {size}", "retracted", all(result and result["retracted"] > 0 for result in results))
 
@@ -359,6 +367,8 @@ def main():
     parser.add_argument("--keep", action="store_true", help="keep the folder with models and logs")
     options = parser.parse_args()
     os.environ.update(ENVIRONMENT)
+    # SGLang compiles a module with the environment's ninja.
+    os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     sys.meta_path.append(Finder())
     import sglang.srt.entrypoints.engine
     import sglang.srt.managers.scheduler
