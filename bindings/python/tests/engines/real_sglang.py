@@ -21,7 +21,6 @@ import asyncio
 import importlib.abc
 import importlib.machinery
 import json
-import multiprocessing
 import os
 import random
 import shutil
@@ -29,6 +28,8 @@ import sys
 import tempfile
 import types
 from pathlib import Path
+
+from forked import fork, make_model, wait
 
 MIB = 1 << 20
 # Read when SGLang is imported, in `main`.
@@ -184,44 +185,6 @@ def make_prompts():
         text[: numbers.randrange(500)] + [numbers.randrange(3, 1000) for _ in range(numbers.randrange(50, 700))]
         for _ in range(12)
     ]
-
-
-def make_model(folder):
-    import torch
-    from transformers import LlamaConfig, LlamaForCausalLM
-
-    torch.manual_seed(1)
-    config = LlamaConfig(
-        vocab_size=1024,
-        hidden_size=256,
-        intermediate_size=512,
-        num_hidden_layers=4,
-        num_attention_heads=4,
-        num_key_value_heads=4,
-        max_position_embeddings=8192,
-        initializer_range=0.15,
-    )
-    LlamaForCausalLM(config).float().save_pretrained(folder)
-
-
-def logged(log, work, argument):
-    with open(log, "w") as file:
-        os.dup2(file.fileno(), 1)
-        os.dup2(file.fileno(), 2)
-    os.setsid()
-    work(argument)
-
-
-def fork(log, work, argument):
-    """Starts a process that has the modules of this one."""
-    process = multiprocessing.get_context("fork").Process(target=logged, args=(log, work, argument))
-    process.start()
-    return process
-
-
-def wait(process):
-    process.join(900)
-    return process.exitcode
 
 
 class Run:

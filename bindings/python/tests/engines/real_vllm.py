@@ -21,7 +21,6 @@ import argparse
 import contextlib
 import ctypes
 import json
-import multiprocessing
 import os
 import random
 import shutil
@@ -32,6 +31,8 @@ import tempfile
 import time
 import types
 from pathlib import Path
+
+from forked import fork, make_model, wait
 
 MIB = 1 << 20
 REGION = 512 * MIB
@@ -178,25 +179,6 @@ def engine(task):
     (folder / f"{task['name']}.json").write_text(json.dumps(result))
 
 
-def logged(log, work, argument):
-    with open(log, "w") as file:
-        os.dup2(file.fileno(), 1)
-        os.dup2(file.fileno(), 2)
-    work(argument)
-
-
-def fork(log, work, argument):
-    """Starts a process that has the modules of this one, and neither threads nor a region."""
-    process = multiprocessing.get_context("fork").Process(target=logged, args=(log, work, argument))
-    process.start()
-    return process
-
-
-def wait(process):
-    process.join(900)
-    return process.exitcode
-
-
 # The scenarios.
 
 
@@ -208,24 +190,6 @@ def make_prompts():
         text[: numbers.randrange(700)] + [numbers.randrange(3, 1000) for _ in range(numbers.randrange(50, 1500))]
         for _ in range(24)
     ]
-
-
-def make_model(folder):
-    import torch
-    from transformers import LlamaConfig, LlamaForCausalLM
-
-    torch.manual_seed(1)
-    config = LlamaConfig(
-        vocab_size=1024,
-        hidden_size=256,
-        intermediate_size=512,
-        num_hidden_layers=4,
-        num_attention_heads=4,
-        num_key_value_heads=4,
-        max_position_embeddings=8192,
-        initializer_range=0.15,
-    )
-    LlamaForCausalLM(config).float().save_pretrained(folder)
 
 
 class Run:
