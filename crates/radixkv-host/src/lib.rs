@@ -2,7 +2,6 @@
 
 mod admission;
 mod builder;
-mod caught;
 mod counter;
 mod departing;
 mod device_memory;

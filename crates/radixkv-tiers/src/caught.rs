@@ -8,7 +8,7 @@ use std::{
 /// Calls `act`; `None` if it panics. The panic hook has reported the panic.
 ///
 /// Dropping a panic's payload may panic as well: then that payload is leaked.
-pub(crate) fn caught<R>(act: impl FnOnce() -> R) -> Option<R> {
+pub fn caught<R>(act: impl FnOnce() -> R) -> Option<R> {
     let payload = match catch_unwind(AssertUnwindSafe(act)) {
         Ok(result) => return Some(result),
         Err(payload) => payload,

@@ -29,6 +29,9 @@ mod stats;
 mod tier;
 mod worker;
 
+// For `radixkv-host`, which calls tiers and movers of others.
+#[doc(hidden)]
+pub use caught::caught;
 pub use files::FileTier;
 pub use key::{Block, BlockKey, KeyChain, Token};
 pub use layout::{Layout, LayoutDifference, LayoutError};

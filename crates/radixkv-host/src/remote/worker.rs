@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use radixkv_tiers::{Block, Completion, Failure, NotGot, Outcome, Ticket};
+use radixkv_tiers::{Block, Completion, Failure, NotGot, Outcome, Ticket, caught};
 
 use super::{
     fetching::Fetching,
@@ -18,7 +18,7 @@ use super::{
     putting::Putting,
     settings::AnyTier,
 };
-use crate::{caught::caught, tier::Inner};
+use crate::tier::Inner;
 
 /// The longest wait for one tier while requests are in flight: other tiers cannot end it.
 const NAP: Duration = Duration::from_millis(1);

@@ -14,7 +14,7 @@ use std::{
     thread::{self, ThreadId},
 };
 
-use crate::caught::caught;
+use radixkv_tiers::caught;
 
 type Job = Box<dyn FnOnce() + Send>;
 

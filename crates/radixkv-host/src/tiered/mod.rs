@@ -33,6 +33,7 @@ mod stats;
 use std::{fmt, io, sync::Arc};
 
 use radixkv::{Acquired, Namespace, PrefixCache, ReserveError, Token};
+use radixkv_tiers::caught;
 
 pub use matching::TieredMatch;
 pub use onboarding::Onboarding;
@@ -41,7 +42,6 @@ pub use start::TieredStart;
 pub use stats::TieredStats;
 
 use crate::{
-    caught::caught,
     fetch::RemoteWait,
     mover::{MoveError, Mover},
     tier::HostTier,
