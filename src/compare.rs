@@ -3,7 +3,7 @@
 //!
 //! It runs on the CPU, with vector instructions if available ([`key::common_prefix`]). One core
 //! compares 4,096 tokens in about 0.15 us, so a GPU is worth while only from hundreds of thousands
-//! of tokens on. `gpu::Compare`, with the feature `cuda`, answers the same questions and uses the
+//! of tokens on. `Compare` of the package `radixkv-cuda` answers the same questions and uses the
 //! GPU from that size on.
 
 use crate::key::{self, Token};

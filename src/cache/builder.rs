@@ -288,8 +288,9 @@ impl Builder {
     /// [`ExternalPool::adopt`](super::ExternalPool::adopt) passes some to the cache for an insert;
     /// [`reserve`](super::Session::reserve) is refused. Blocks that are evicted, cleared or given
     /// back wait for [`take_evicted`](super::ExternalPool::take_evicted). The cache cannot know
-    /// when the engine is short of blocks: it evicts when [`PrefixCache::evict`] is called, or,
-    /// with [`Eviction::Background`], to keep the number of evicted ids between the watermarks.
+    /// when the engine is short of blocks: it evicts when [`PrefixCache::evict`] is called, for a
+    /// quota, for a time to idle, and, with [`Eviction::Background`], to keep the number of evicted
+    /// ids between the watermarks.
     ///
     /// # Examples
     ///

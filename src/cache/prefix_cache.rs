@@ -22,7 +22,7 @@ use crate::sync::Arc;
 /// | [`Session::match_prefix`](crate::Session::match_prefix) | when its lease is counted | lock-free | the result; a point for a match that ends inside a run |
 /// | [`Session::resume`](crate::Session::resume) | as a match | lock-free | as a match |
 /// | [`Session::peek`](crate::Session::peek) | when it reads the last run's length | lock-free | nothing |
-/// | [`Session::insert`](crate::Session::insert) | when the run is linked | lock-free, unless it charges a namespace with a limit | the run |
+/// | [`Session::insert`](crate::Session::insert) | when the run is linked | lock-free, unless its namespace has a limit | the run |
 /// | dropping a [`Lease`](crate::Lease) | at once | lock-free while no request and no background evictor waits for blocks; else may take the wait list's lock | nothing |
 /// | [`Session::reserve`](crate::Session::reserve) | when the blocks are counted off | lock-free while enough are free; else takes the evictor's lock | the result |
 /// | [`PrefixCache::evict`], [`settle`](Self::settle), [`clear`](Self::clear) | | takes the evictor's lock | the evictor's tables |

@@ -129,7 +129,8 @@ impl PrefixCache {
     ///   takes it.
     ///
     /// If another insert has cached the same tokens meanwhile, its blocks stay, and
-    /// `Inserted.blocks` contains them. Never waits. Raises InsertError, SequenceError,
+    /// `Inserted.blocks` contains them. Waits for the evictor only if the namespace has a limit on
+    /// pinned blocks and did not pay for these blocks. Raises InsertError, SequenceError,
     /// ForeignHandleError, ReleasedError, and then nothing has changed, not even `blocks`.
     fn insert<'py>(
         &self,

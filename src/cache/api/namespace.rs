@@ -52,9 +52,10 @@ impl Namespace {
     ///
     /// A waiting request is refused if the new limit is lower than the number of blocks it needs.
     ///
-    /// Takes the evictor's lock. The first limit of a namespace that has cached blocks sorts all
-    /// candidates for eviction again, in slices, as
-    /// [`Settings::set_policy`](crate::Settings::set_policy) does.
+    /// Takes the evictor's lock. The first limit on cached blocks, or time to idle, of a namespace
+    /// that has cached blocks sorts all candidates for eviction again, in slices, as
+    /// [`Settings::set_policy`](crate::Settings::set_policy) does. A limit on pinned blocks, each
+    /// time that it is set, looks at every run of the namespace, also in slices.
     ///
     /// # Examples
     ///

@@ -55,7 +55,8 @@ impl PrefixCache {
     ///
     /// Takes about 100 ns if an earlier session has ended, else a few hundred. A thread that serves
     /// many requests keeps one session; a task that may run on any thread makes one when it needs
-    /// it. Lock-free.
+    /// it. The first 64 sessions at a time have a record of their own; each further one borrows one
+    /// for every call. Lock-free.
     ///
     /// # Examples
     ///
@@ -547,8 +548,9 @@ impl PrefixCache {
     ///
     /// Time may go forward by any amount, and back: a use at an earlier time makes nothing older,
     /// and deadlines (of retained prefixes, of priorities) follow the latest time that was set. No
-    /// effect on any other clock. Lock-free until the first deadline is made; from then on it takes
-    /// the evictor's lock.
+    /// effect on any other clock. Until the first deadline is made it is lock-free while neither a
+    /// request nor a background evictor waits for blocks, else it may take the wait list's lock, to
+    /// wake the first waiter; from the first deadline on it also takes the evictor's lock.
     ///
     /// # Examples
     ///

@@ -233,9 +233,10 @@ impl Session {
     /// `tokens` is the whole sequence; its first `lease.len_tokens()` must be the tokens with which
     /// the lease was matched, and are not compared. If another insert has published the same tokens
     /// meanwhile, its blocks stay cached and the caller's are returned as duplicates: let your
-    /// block table point to [`Inserted::blocks`]. Lock-free: one compare-and-swap publishes. Only
-    /// if the namespace has a limit on pinned blocks and did not pay for these blocks, it takes the
-    /// evictor's lock.
+    /// block table point to [`Inserted::blocks`]. Lock-free: one compare-and-swap publishes. It
+    /// takes the evictor's lock only if the namespace has a limit: on pinned blocks, if it did not
+    /// pay for these blocks; on cached blocks, to evict its blocks beyond the limit, unless another
+    /// thread is evicting or there is a background evictor.
     ///
     /// The insert happens before every match that finds its blocks: what this thread wrote before
     /// the call, keys and values included, is visible to the matching thread. For a device, order
@@ -583,8 +584,9 @@ impl Session {
     /// Demotes the prefix of `lease`: it is evicted before all prefixes that are not demoted, under
     /// every policy, until it is used again.
     ///
-    /// A later match, resume or insert, even at the same logical time, undoes the demotion of the
-    /// blocks on its path; [`retain`](Self::retain) undoes it for the blocks that it retains.
+    /// A later match, resume, insert or [`renew`](Self::renew), even at the same logical time,
+    /// undoes the demotion of the blocks on its path; [`retain`](Self::retain) undoes it for the
+    /// blocks that it retains.
     /// Leased and retained blocks are not evicted before that ends. Among demoted prefixes the
     /// policy chooses. No effect on an empty lease. Lock-free; allocates if it changes anything.
     ///

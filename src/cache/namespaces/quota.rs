@@ -129,7 +129,7 @@ pub struct NamespaceStats {
     pub protected_blocks: usize,
     /// Blocks of reservations that it pays for, or inserted from them since the last
     /// [`settle`](crate::PrefixCache::settle). The default namespace pays for requests that name no
-    /// other one; these count only while it has a limit.
+    /// other one; these count only while it has a limit on pinned blocks.
     pub reserved_blocks: usize,
     /// The limits of the namespace.
     pub quota: Quota,
