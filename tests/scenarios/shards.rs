@@ -272,3 +272,32 @@ fn shards_work_alone_again_after_a_quota_and_an_eviction_from_a_namespace() {
     (47..49).for_each(|time| put_at(&two, time));
     assert_eq!(left([7, 8, 9, 10, 11]), [2, 0, 2, 0, 2]);
 }
+
+/// A run that a turn of one shard has taken in is attached to a run of another shard, whose entries
+/// nobody has taken out yet. A limit on pinned blocks puts the lease on it into the accounts.
+// Holds: NU1.
+#[test]
+fn a_lease_beyond_a_branch_of_another_shard_protects_the_whole_path() {
+    let cache = PrefixCache::builder(2, 8).shards(2).clock(Clock::Logical).build().expect("valid");
+    let (first, second, space) = (cache.session(), cache.session(), cache.default_namespace());
+    (1..=7).for_each(|number| {
+        cache.set_time(number.into());
+        put(&second, &space, &[number + 50, number]);
+    });
+    cache.set_time(8);
+    put(&first, &space, &[50, 50]);
+    // The first shard is known to have a younger candidate: the second one looks at it only later.
+    drop(second.reserve(4).expect("nothing is leased"));
+    put(&first, &space, &[1, 1, 2, 2, 3, 3]);
+    let hit = second.match_prefix(&space, &[1, 1, 2, 2]);
+    let block = second.reserve(1).expect("one is free");
+    let inserted = second.insert(hit.lease(), &[1, 1, 2, 2, 9, 9], block).expect("nothing is cleared");
+    drop(hit);
+    drop(second.reserve(1).expect("its shard has candidates"));
+    space.set_quota(Quota::default().pinned_blocks(8));
+    let stats = cache.stats();
+    assert_eq!((stats.protected_blocks, stats.evictable_blocks, cache.validate()), (3, 4, Ok(())));
+    assert_eq!(cache.evict(8), 4);
+    drop(inserted);
+    assert_eq!((cache.evict(8), cache.validate()), (3, Ok(())));
+}

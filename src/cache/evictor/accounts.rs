@@ -51,6 +51,16 @@ impl Evictor<'_> {
         path.into_iter().rev().for_each(|point| self.register(point.run(), point.depth(), resources));
     }
 
+    /// Takes in a branch point that no turn has taken out of the queue yet: a turn of one shard has
+    /// registered its child run. An active point must be known, and its run registered.
+    #[cold]
+    fn register_branch<'g>(&mut self, point: Ref<'g, Point>, resources: Resources<'g>) {
+        let home = self.home;
+        self.register(point.run(), point.depth(), resources);
+        self.know(point);
+        self.home = home;
+    }
+
     fn is_registered(&self, run: Ref<'_, Run>) -> bool {
         run.account.with(&self.owner, RunAccount::is_registered)
     }
@@ -214,7 +224,11 @@ impl Evictor<'_> {
                 return;
             };
             let Some(parent) = run.parent() else { return };
-            let was = parent.account.get(&self.owner).is_active();
+            let account = parent.account.get(&self.owner);
+            let was = account.is_active();
+            if !account.is_known() && !parent.run().is_trunk() {
+                self.register_branch(parent, resources);
+            }
             parent.account.with_mut(&mut self.owner, |account| account.count_child(run_is_active));
             is = parent.account.get(&self.owner).is_active();
             changed = was != is;
