@@ -141,6 +141,22 @@ fn a_retention_ends_in_the_next_reservation_that_evicts_from_one_shard() {
     assert_eq!(session.peek(&space, &[0, 0]), 0, "its deadline has passed, and it is the oldest");
 }
 
+/// It was leased when it was the next victim, so a turn of one shard has left it to a turn of all.
+#[test]
+fn a_retention_of_a_deferred_prefix_ends_at_its_deadline() {
+    let cache = PrefixCache::builder(2, 8).shards(2).clock(Clock::Logical).build().expect("valid");
+    let (session, space) = (cache.session(), cache.default_namespace());
+    (0..8).for_each(|number| put(&session, &space, &[number, number]));
+    let hit = session.match_prefix(&space, &[0, 0]);
+    drop(session.reserve(1).expect("another one is idle"));
+    assert_eq!(session.peek(&space, &[1, 1]), 0, "it was next");
+    session.retain(hit.lease(), Duration::from_nanos(10)).expect("it is cached");
+    drop(hit);
+    cache.set_time(1000);
+    (8..28).for_each(|number| put(&session, &space, &[number, number]));
+    assert_eq!(session.peek(&space, &[0, 0]), 0, "its deadline has passed, and it is the oldest");
+}
+
 /// Somebody reads the statistics while requests run.
 #[test]
 fn prefixes_that_were_leased_during_a_look_at_the_statistics_are_evicted_in_order() {

@@ -349,12 +349,8 @@ impl Inner {
         }
         let (mut shard, mut looks_around, mut visits) = (near.shard, true, self.shards.get());
         loop {
-            let now = self.time.now();
-            let work = |evictor: &mut Evictor<'_>, resources: Resources<'_>| {
-                let heads = &self.heads;
-                evictor.serve_alone(EvictionRequest { blocks, wanted: n, looks_around, now, heads }, resources)
-            };
-            match self.turn_of_one(near, shard, work) {
+            let request = self.eviction_request(blocks, n, looks_around);
+            match self.turn_of_one(near, shard, |evictor, resources| evictor.serve_alone(request, resources)) {
                 Alone::Served => return true,
                 Alone::Visits(other) => {
                     self.visit(near, other);
@@ -375,15 +371,24 @@ impl Inner {
     /// [`STEP`] changes of all shards.
     #[cold]
     fn visit(&self, near: Near<'_>, shard: ShardId) {
-        let (mut none, now) = (Vec::new(), self.time.now());
-        let work = |evictor: &mut Evictor<'_>, resources: Resources<'_>| {
-            let request =
-                EvictionRequest { blocks: &mut none, wanted: 0, looks_around: false, now, heads: &self.heads };
-            evictor.serve_alone(request, resources)
-        };
-        if self.turn_of_one(near, shard, work) == Alone::NeedsAll {
+        let mut none = Vec::new();
+        let request = self.eviction_request(&mut none, 0, false);
+        let visited = self.turn_of_one(near, shard, |evictor, resources| evictor.serve_alone(request, resources));
+        if visited == Alone::NeedsAll {
             self.in_turn_near(near.slot, |evictor, resources| _ = evictor.drain(&mut { STEP }, resources));
         }
+    }
+
+    /// A request of a turn of one shard.
+    fn eviction_request<'a>(
+        &'a self,
+        blocks: &'a mut Vec<BlockId>,
+        wanted: usize,
+        looks_around: bool,
+    ) -> EvictionRequest<'a> {
+        // Relaxed: a thread sees its own requests to retain at once, and those of others soon.
+        let (now, retentions) = (self.time.now(), self.retentions.load(Relaxed));
+        EvictionRequest { blocks, wanted, looks_around, now, retentions, heads: &self.heads }
     }
 
     #[cold]

@@ -15,8 +15,9 @@
 //! shard has too few candidates. It is always needed
 //!
 //! - under a policy other than `lru` and `fifo`, and once a time to idle was set;
-//! - while there is a subscriber, a sink, a listing, a hidden block, a detached space, a retention,
-//!   a limit on cached blocks, a waiter, or an exchange or sorting of candidates
+//! - while there is a subscriber, a sink, a listing, a hidden block, a detached space, a retention
+//!   or a request for one (its point may be deferred already, and is then not pushed again), a limit
+//!   on cached blocks, a waiter, or an exchange or sorting of candidates
 //!   ([`Evictor::may_work_alone`]);
 //! - with a background evictor, for a payer with a limit on pinned blocks, for more blocks than a
 //!   turn may evict, and while a pass over the namespaces is due (`blocks::allocate`).
@@ -118,17 +119,20 @@ pub(in crate::cache) struct Request<'a> {
     pub(in crate::cache) looks_around: bool,
     /// The stamp of a use at this moment.
     pub(in crate::cache) now: u64,
+    /// Number of requests to retain so far.
+    pub(in crate::cache) retentions: usize,
     pub(in crate::cache) heads: &'a Heads,
 }
 
 impl Evictor<'_> {
     /// Whether turns of one shard may evict in the present state of the cache.
-    fn may_work_alone(&self, resources: Resources<'_>) -> bool {
+    fn may_work_alone(&self, retentions: usize, resources: Resources<'_>) -> bool {
         let common = &*self.common;
         matches!(self.ranking.kind, PolicyKind::Lru | PolicyKind::Fifo)
             && !resources.is_awaited
             && common.listeners.let_shards_alone()
             && common.retained.next().is_none()
+            && common.retained.taken == retentions
             && common.detached.is_empty()
             && self.ranking.aging.order().is_none()
             && !self.has_upkeep()
@@ -137,9 +141,9 @@ impl Evictor<'_> {
     /// Takes the blocks of a request from the pool, and evicts the missing ones from this shard.
     /// Evicts nothing unless its first candidates have enough.
     pub(in crate::cache) fn serve_alone(&mut self, request: Request<'_>, resources: Resources<'_>) -> Alone {
-        let Request { blocks, wanted, looks_around, now, heads } = request;
+        let Request { blocks, wanted, looks_around, now, retentions, heads } = request;
         self.turns_alone = self.turns_alone.wrapping_add(u32::from(looks_around));
-        if !self.may_work_alone(resources) {
+        if !self.may_work_alone(retentions, resources) {
             return Alone::NeedsAll;
         }
         self.take_in_alone(resources);
