@@ -481,15 +481,39 @@ fn one_that_caches_them_again_keeps_no_thread_from_its_blocks() {
 
 /// Sets a sink that caches again what is evicted.
 fn cache_again(bench: &Bench) {
-    let (cache, space) = (bench.cache.clone(), bench.space.clone());
+    cache_some_again(bench, usize::MAX);
+}
+
+/// Sets a sink that caches again the first `most` blocks that are evicted.
+fn cache_some_again(bench: &Bench, most: usize) {
+    let (cache, space, received) = (bench.cache.clone(), bench.space.clone(), AtomicUsize::new(0));
     let sink = move |batch: EvictedBatch| {
         for Evicted { tokens, start, blocks, .. } in batch.pieces {
+            if received.fetch_add(blocks.len(), Relaxed) >= most {
+                continue;
+            }
             let session = cache.session();
             let below = session.match_prefix(&space, &tokens[..start]);
             drop(session.insert(below.lease(), &tokens, blocks));
         }
     };
     bench.cache.settings().set_eviction_sink(sink).expect("the first");
+}
+
+/// Each turn evicts as many blocks as it may.
+// Holds: EV11.
+#[test]
+fn one_that_caches_them_again_keeps_no_eviction_from_its_end() {
+    let blocks = 512;
+    let bench = bench(PrefixCache::builder(4, blocks));
+    (0..blocks as u32).for_each(|key| bench.serve_at(1, &sequence(key, 4)));
+    // An eviction that does not end by itself ends when the sink caches nothing any more.
+    cache_some_again(&bench, 10 * blocks);
+    assert_eq!(bench.cache.evict(usize::MAX), blocks);
+    assert_eq!(bench.space.evict(usize::MAX), blocks);
+    assert_eq!(bench.cache.evict_into(usize::MAX, &mut Vec::new()), blocks);
+    assert_eq!(bench.accounts(), [blocks, 0, 0, 0]);
+    bench.cache.settings().remove_eviction_sink();
 }
 
 /// Every look of the request evicts blocks, and the sink wakes it by caching them again; a large

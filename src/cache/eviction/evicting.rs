@@ -50,16 +50,19 @@ pub(in crate::cache) fn evict_idle(cache: &PrefixCache, namespace: &Namespace, i
 }
 
 impl Inner {
-    /// Evicts up to `blocks` blocks, in turns. `evict` frees at most the given number and returns
-    /// how many it freed; `None` if that does not count and another turn is needed.
+    /// Evicts up to `blocks` blocks, in turns, but no more than could be evicted in the first turn:
+    /// an eviction sink, or other threads, may cache as fast as this evicts. `evict` frees at most
+    /// the given number and returns how many it freed; `None` if that does not count and another
+    /// turn is needed.
     pub(in crate::cache) fn evict_in_turns(
         &self,
         blocks: usize,
         mut evict: impl FnMut(&mut Evictor<'_>, usize, Resources<'_>) -> Option<usize>,
     ) -> usize {
         within_span!("evict");
-        let mut evicted = 0;
+        let (mut evicted, mut first) = (0, None);
         let mut slice = |evictor: &mut Evictor<'_>, resources: Resources<'_>| {
+            let blocks = *first.get_or_insert_with(|| blocks.min(evictor.evictable()));
             let want = (blocks - evicted).min(SLICE);
             let freed = evict(evictor, want, resources);
             evicted += freed.unwrap_or(0);
