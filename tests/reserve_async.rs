@@ -292,6 +292,20 @@ fn growth_passes_an_admission_that_its_own_quota_holds_back() {
     assert_eq!((admission.served().len(), later.served().len()), (4, 1));
 }
 
+// Holds: RE10.
+#[test]
+fn a_future_of_no_block_is_ready_whoever_waits() {
+    let cache = cache(4);
+    let all = cache.session().reserve(4).expect("free");
+    let other = Polled::new(&cache, BlockRequest::new(1));
+    let mut context = Context::from_waker(Waker::noop());
+    let none = pin!(cache.reserve_async(0)).poll(&mut context);
+    assert!(matches!(&none, Poll::Ready(Ok(none)) if none.is_empty()), "{none:?}");
+    let empty = pin!(cache.acquire_async(&cache.default_namespace(), &[][..], 0)).poll(&mut context);
+    assert!(matches!(&empty, Poll::Ready(Ok(empty)) if empty.blocks.is_empty()), "{empty:?}");
+    drop((all, other));
+}
+
 /// Whoever waits before it.
 // Holds: QU17.
 #[test]

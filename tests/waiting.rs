@@ -117,6 +117,26 @@ fn a_plain_reservation_does_not_join_the_wait_list() {
     });
 }
 
+// Holds: RE10.
+#[test]
+fn a_request_for_no_block_waits_behind_nobody() {
+    let cache = cache(4);
+    let (session, space) = (cache.session(), cache.default_namespace());
+    let held = session.reserve(3).expect("free");
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| {
+            cache.session().reserve(BlockRequest::new(4).until(Instant::now() + FAR)).map(|blocks| blocks.len())
+        });
+        line_of(&cache, 1);
+        let none = session.reserve(BlockRequest::new(0).until(Instant::now()));
+        let empty = session.acquire_until(&space, &[], 0, Instant::now());
+        drop(held);
+        assert_eq!(none.map(|none| none.len()), Ok(0));
+        assert_eq!(empty.map(|empty| (empty.hit.len_tokens(), empty.blocks.len())), Ok((0, 0)));
+        assert_eq!(waiting.join().expect("no panic"), Ok(4));
+    });
+}
+
 /// Enough is free for the later waiter, but an earlier one waits for more.
 // Holds: WA2.
 #[test]

@@ -90,6 +90,10 @@ impl Request for Asking<'_> {
         self.session.inner()
     }
 
+    fn is_empty(&self) -> bool {
+        self.prompt.blocks() == 0
+    }
+
     fn look(&self) -> Result<Acquired, ReserveError> {
         self.session.acquire_once(self.prompt, Effort::BeforeWaiting)
     }

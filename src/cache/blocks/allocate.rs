@@ -146,6 +146,10 @@ impl Request for ReserveRequest<'_> {
         self.inner
     }
 
+    fn is_empty(&self) -> bool {
+        self.ask.blocks == 0
+    }
+
     fn look(&self) -> Result<Reservation, ReserveError> {
         self.inner.take(self.near, self.ask, self.strong_ref, Effort::BeforeWaiting)
     }

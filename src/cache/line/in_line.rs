@@ -4,7 +4,7 @@
 //! `reserve` and `acquire_until` drive it with [`serve_by`], the futures with [`step`]. It relies
 //! on `wait_list` for the order and the wake-ups.
 //!
-//! The request looks for blocks at once, unless other requests wait already. After that it is in
+//! The request looks for blocks at once, unless other requests wait already and it asks for any. After that it is in
 //! the wait list, and looks each time it is woken. There its signal is armed before each look, so a
 //! thread that makes blocks available after an unsuccessful look raises the signal.
 
@@ -22,6 +22,9 @@ pub(in crate::cache) trait Request {
     type Served;
 
     fn inner(&self) -> &Inner;
+
+    /// Whether it asks for no block, and so is served at once.
+    fn is_empty(&self) -> bool;
 
     /// Looks for blocks without being in the line.
     fn look(&self) -> Result<Self::Served, ReserveError>;
@@ -46,7 +49,7 @@ pub(in crate::cache) fn step<R: Request>(
     waiter: &mut Option<Waiter>,
     arm: impl FnOnce(&Signal),
 ) -> Step<R::Served> {
-    if waiter.is_none() && !request.inner().wait_list.has_waiters() {
+    if waiter.is_none() && (request.is_empty() || !request.inner().wait_list.has_waiters()) {
         match request.look() {
             Err(refused) if refused.is_for_now() => {}
             done => return Step::Done(done),
