@@ -222,8 +222,8 @@ impl Session {
         reservation.blocks = given;
         let Ok(published) = published else {
             reservation.undo(moved);
-            // Leases that it took meanwhile were released.
-            inner.ring();
+            // Leases that it took meanwhile were released as well.
+            inner.charge_ended();
             return Err(InsertErrorKind::TooManyBranches);
         };
         let left = reservation.leave_to_tree(published.duplicates, charged > 0);
