@@ -49,6 +49,8 @@ mod invalidation;
 mod panics;
 #[path = "faults/publications.rs"]
 mod publications;
+#[path = "faults/quotas.rs"]
+mod quotas;
 #[path = "faults/stalls.rs"]
 mod stalls;
 #[path = "faults/unlinking.rs"]

@@ -341,6 +341,27 @@ fn a_refused_attempt_beside_a_waiter_at_its_limit() {
     });
 }
 
+/// The attempt is charged while its namespace has no limit. Then a limit is set, which the charge
+/// exceeds.
+// Holds: QU7.
+#[test]
+fn a_limit_set_beside_a_refused_attempt() {
+    explore_less("reserve 2 in vain vs limit 1, wait for 1 of 1", || {
+        let world = world(2, &[]);
+        let held = world.cache.session().reserve(1).unwrap();
+        let taker = spawn({
+            let world = world.clone();
+            move || drop(world.cache.session().reserve(BlockRequest::new(2).paid_by(&world.space)))
+        });
+        world.space.set_quota(Quota::default().pinned_blocks(1));
+        drop(world.beside(|world| wait_at_the_limit(world)));
+        taker.join().unwrap();
+        unlimited(&world);
+        drop(held);
+        world.close();
+    });
+}
+
 /// A waiter at its quota lets another waiter pass, which nothing else wakes.
 // Holds: QU7.
 #[test]

@@ -145,18 +145,19 @@ impl Drop for Reservation {
     fn drop(&mut self) {
         self.shared.keep_alone(&mut self.blocks, &mut self.charge);
         // Before the blocks return: a waiter that they wake may wait for the quota.
-        self.charge.end();
-        self.cache.give_back(&self.blocks);
+        let charged = self.charge.end();
+        if self.blocks.is_empty() {
+            charged.into_iter().for_each(|account| self.cache.charge_refused(account));
+        } else {
+            self.cache.give_back(&self.blocks);
+        }
     }
 }
 
 impl Inner {
-    /// Takes back blocks that no reservation has any more.
+    /// Takes back blocks that no reservation has any more, and wakes a waiter. An attempt that took
+    /// nothing does not call it: it would wake the waiter that made it.
     pub(in crate::cache) fn give_back(&self, blocks: &[BlockId]) {
-        // An attempt that took nothing must not wake the waiter that made it.
-        if blocks.is_empty() {
-            return;
-        }
         self.sink().give_back(blocks);
         self.ring();
     }

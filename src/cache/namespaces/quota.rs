@@ -197,18 +197,18 @@ impl QuotaCharge {
 }
 
 impl QuotaCharge {
-    /// Ends the charge.
+    /// Ends the charge; returns the account if any block was charged.
     #[inline]
-    pub(in crate::cache) fn end(&mut self) {
-        if let Some(account) = &self.account {
-            account.unreserve(std::mem::take(&mut self.blocks));
-        }
+    pub(in crate::cache) fn end(&mut self) -> Option<&NamespaceAccount> {
+        let (account, blocks) = (self.account.as_deref()?, std::mem::take(&mut self.blocks));
+        account.unreserve(blocks);
+        (blocks > 0).then_some(account)
     }
 }
 
 impl Drop for QuotaCharge {
     #[inline]
     fn drop(&mut self) {
-        self.end();
+        _ = self.end();
     }
 }

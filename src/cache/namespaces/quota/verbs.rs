@@ -99,6 +99,19 @@ impl Inner {
         self.ring();
     }
 
+    /// Wakes requests that wait for the quota of `account`, after the charge for an attempt that took
+    /// no block has ended. Only if it has a limit, which was set after the attempt was charged: a
+    /// waiter without one must not wake itself.
+    #[cold]
+    pub(in crate::cache) fn charge_refused(&self, account: &NamespaceAccount) {
+        // The releaser's side of E21. A waiter that looked before this has seen the charge and the
+        // limit, so this thread sees the limit and the waiter.
+        self.sink().free_for_waiter();
+        if account.pinned_limit().is_some() {
+            self.ring();
+        }
+    }
+
     /// Charges all blocks of a reservation to the namespace with this account, if that has a limit,
     /// before they are inserted there. `None` if there is nothing to move.
     #[inline]
