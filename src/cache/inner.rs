@@ -110,8 +110,12 @@ impl Inner {
         let before = self.evicting(|evictor, _| {
             let mut live = Live::clone(&evictor.common.listeners.live);
             change(&mut live).map(|()| self.settings.replace(live, evictor))
-        });
-        before.map(drop)
+        })?;
+        // A request that waits for blocks which a removed sink keeps may evict others now. Woken
+        // first: dropping a sink is the caller's code, which may panic.
+        self.ring();
+        drop(before);
+        Ok(())
     }
 
     /// The shortest time to idle in force, of the cache or of a namespace.

@@ -228,7 +228,5 @@ impl Settings<'_> {
     /// evictor's lock.
     pub fn remove_eviction_sink(&self) {
         self.cache.inner.change(|live| live.outlet = None);
-        // A request that waits for blocks which the sink keeps may evict others now.
-        self.cache.inner.ring();
     }
 }

@@ -188,6 +188,50 @@ fn who_waits_for_what_it_keeps_evicts_others_once_it_is_removed() {
     assert_eq!((passed_by.load(Relaxed), held.pieces.len()), (0, 1));
 }
 
+/// A sink that keeps all blocks and panics when it is dropped.
+struct BreakingDrop(Keeping);
+
+impl EvictionSink for BreakingDrop {
+    fn take(&self, batch: EvictedBatch) {
+        self.0.take(batch);
+    }
+}
+
+impl Drop for BreakingDrop {
+    fn drop(&mut self) {
+        panic!("planned");
+    }
+}
+
+// Holds: RE5.
+#[cfg(feature = "async")]
+#[test]
+fn one_that_breaks_when_it_is_removed_leaves_no_task_waiting() {
+    use std::future::Future;
+    use std::pin::Pin;
+    use std::task::{Context, Wake, Waker};
+    #[derive(Default)]
+    struct Woken(AtomicBool);
+    impl Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            self.0.store(true, Relaxed);
+        }
+    }
+    let (kept, _, sink) = keeping();
+    let bench = bench(PrefixCache::builder(4, 4).eviction_sink(BreakingDrop(sink)));
+    bench.serve_at(1, &sequence(1, 8));
+    bench.serve_at(2, &sequence(2, 8));
+    let (woken, mut waiting) = (Arc::new(Woken::default()), bench.cache.reserve_async(2));
+    let waker = Waker::from(Arc::clone(&woken));
+    assert!(Pin::new(&mut waiting).poll(&mut Context::from_waker(&waker)).is_pending());
+    let held = kept.recv().expect("the first run");
+    woken.0.store(false, Relaxed);
+    assert!(catch_unwind(AssertUnwindSafe(|| bench.cache.settings().remove_eviction_sink())).is_err());
+    assert!(woken.0.load(Relaxed), "it may evict the other run now");
+    assert!(Pin::new(&mut waiting).poll(&mut Context::from_waker(&waker)).is_ready());
+    drop(held);
+}
+
 /// What it has offered comes back, so it evicts nothing past the sink before it joins the line.
 #[test]
 fn a_request_that_may_wait_evicts_nothing_past_it() {
