@@ -239,7 +239,7 @@ BUGS = [
     ("a clear that does not keep the runs that it listed", "namespaces::the_death_of_runs_against_a_clear_in_turns", EXACT,
      [(VERBS, ".map(|run| run.link()).collect();\n        for slice", ".map(|run| run.link()).collect();\n        drop(guard);\n        for slice")]),
     ("a clear in turns that leaves the root", "namespaces::a_match_against_a_clear_in_turns", EXACT,
-     [(VERBS, "        self.in_turn(|evictor, resources| evictor.finish_sweep(space.get(resources.guard), resources));\n", "")]),
+     [(VERBS, "        self.settled(|evictor, resources| evictor.finish_sweep(space.get(resources.guard), resources));\n", "")]),
 
     # The accounts.
     ("registration on the end's entry only", "together::a_new_run_and_a_point_on_it_against_drains", EXACT,

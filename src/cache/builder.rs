@@ -13,7 +13,7 @@ use super::eviction::eviction_sink::{EvictionSink, Sink};
 use super::eviction::kept::KeptBlocks;
 use super::eviction::outlet;
 use super::evictor::{Heads, Live, LiveSettings, Shards};
-use super::inner::{Inner, STEP};
+use super::inner::Inner;
 use super::insert::MAX_TOKENS;
 use super::line::publications::Publications;
 use super::line::wait_list::WaitList;
@@ -377,9 +377,9 @@ impl Builder {
     /// ```
     pub fn build(self) -> Result<PrefixCache, BuildError> {
         self.check()?;
-        let (patience, watermarks) = match self.eviction {
-            Eviction::Inline => (usize::MAX, None),
-            Eviction::Background(watermarks) => (STEP, Some(watermarks)),
+        let watermarks = match self.eviction {
+            Eviction::Inline => None,
+            Eviction::Background(watermarks) => Some(watermarks),
         };
         let shards = ShardCount::new(self.shards);
         let bays = if shards.get() > 1 { OWN_PARTICIPANTS } else { 0 };
@@ -410,7 +410,7 @@ impl Builder {
             namespaces,
             background: OnceLock::new(),
             publications: Publications::new(self.publishing),
-            evictor: Shards::new(shards, self.policy, patience, live),
+            evictor: Shards::new(shards, self.policy, live),
             kept: KeptBlocks::default(),
             idle,
             domain,

@@ -289,8 +289,7 @@ impl Inner {
             }
             Ok(taken.is_some())
         };
-        // Take in all changes, even with a background evictor: a lease whose change is still queued
-        // would not count against the limit.
+        // A lease whose change is still queued would not count against the limit.
         let mut taken = if effort == Effort::Waiting { self.evicting(&mut turn) } else { self.settled(&mut turn) };
         while !taken? {
             taken = self.in_turn(&mut turn);
@@ -423,18 +422,14 @@ impl Inner {
         mode: LockMode<'_>,
         take_served: impl Fn(&mut Vec<BlockId>) -> bool,
     ) -> Result<(), ReserveError> {
-        let in_background = self.background.get().is_some();
         let mut attempt = Attempt::new(effort);
         let mut turn = |evictor: &mut Evictor<'_>, resources: Resources<'_>| {
             if take_served(blocks) {
                 return Some(Ok(()));
             }
-            // With a background evictor, a choice considers only the changes that are taken in
-            // already; without one, all changes.
-            let mut settled = in_background && evictor.catch_up(resources);
-            if effort == Effort::Waiting {
+            let settled = effort == Effort::Waiting;
+            if settled {
                 evictor.settle_for_waiter(resources);
-                settled = true;
             }
             let taken = self.try_reserve_in_turn(n, blocks, settled, &mut attempt, evictor, resources);
             if evictor.has_upkeep() || self.namespaces.is_behind() {
@@ -447,12 +442,7 @@ impl Inner {
             }
             taken
         };
-        let first = if in_background {
-            self.turn(near.slot, mode, &mut turn, |_| false)
-        } else {
-            self.settled_near(near.slot, mode, &mut turn)
-        };
-        let Some(mut taken) = first else {
+        let Some(mut taken) = self.settled_near(near.slot, mode, &mut turn) else {
             let is_served = take_served(blocks);
             assert!(is_served, "else it waits for the lock");
             return Ok(());

@@ -372,12 +372,6 @@ impl Evictor<'_> {
         self.take_in(&mut all, resources);
     }
 
-    /// Takes in the changes that must be known before a choice; returns true if nothing was left.
-    pub(super) fn catch_up(&mut self, resources: Resources<'_>) -> bool {
-        let mut entries = self.common.patience;
-        self.drain(&mut entries, resources)
-    }
-
     /// Frees up to `want` blocks, first from namespaces over their quotas, then in the policy's
     /// order; returns how many it freed. Takes in at most `entries` changes meanwhile, which it
     /// subtracts from `entries`.

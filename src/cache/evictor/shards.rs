@@ -46,9 +46,6 @@ pub(in crate::cache) struct Common {
     /// Detached spaces whose root is not dead yet: `sweep` adds them, `visit_root` ends and removes
     /// them.
     pub(in crate::cache) detached: HashSet<Link<Space>>,
-    /// The most queue entries to take out before a choice: all, unless a background thread keeps
-    /// the queue short.
-    pub(super) patience: usize,
 }
 
 /// The state of one shard.
@@ -192,14 +189,13 @@ impl Shard {
 
 impl Shards {
     /// `live` must have no listeners yet.
-    pub(in crate::cache) fn new(shards: ShardCount, policy: PolicyKind, patience: usize, live: Arc<Live>) -> Self {
+    pub(in crate::cache) fn new(shards: ShardCount, policy: PolicyKind, live: Arc<Live>) -> Self {
         let aging = live.time_to_idle.is_some();
         let shard = |id| CachePadded::new(Mutex::measured(Shard::new(id, policy, aging)));
         let common = Common {
             listeners: Listeners::new(live),
             retained: Retained::default(),
             has_released: false,
-            patience,
             detached: HashSet::new(),
         };
         Self { common: UnsafeCell::new(common), locks: shards.all().map(shard).collect() }

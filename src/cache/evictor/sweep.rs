@@ -21,7 +21,7 @@ impl Evictor<'_> {
     /// [`sweep`](Self::sweep) and [`finish_sweep`](Self::finish_sweep).
     pub(in crate::cache) fn begin_sweep<'g>(&mut self, space: Ref<'g, Space>, resources: Resources<'g>) -> bool {
         self.common.detached.insert(space.link());
-        self.settle(resources);
+        self.drain(&mut { SLICE }, resources);
         let ended = self.end_retentions(space, resources);
         let Some(root) = space.root(resources.guard) else {
             return true;
@@ -113,17 +113,14 @@ impl Evictor<'_> {
         if let Some(root) = space.root(resources.guard) {
             self.uproot(root);
         }
-        self.settle(resources);
+        // Takes out the root.
+        self.drain(&mut 0, resources);
     }
 
     /// Retires `space`, which was just detached and has no runs and no leases.
     pub(in crate::cache) fn end_bare<'g>(&mut self, space: Ref<'g, Space>, resources: Resources<'g>) {
         self.common.detached.insert(space.link());
-        if let Some(root) = space.root(resources.guard) {
-            self.uproot(root);
-        }
-        // Takes out only the root.
-        self.drain(&mut 0, resources);
+        self.finish_sweep(space, resources);
     }
 
     /// Makes the root an ordinary point: removes its permanent child and its permanent `QUEUED`

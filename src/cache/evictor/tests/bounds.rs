@@ -2,6 +2,7 @@
 //! and no more than it is allowed.
 
 use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::super::{SLICE, Upkeep};
@@ -163,6 +164,36 @@ fn a_step_takes_in_a_bounded_number_of_changes() {
         assert_eq!(before, 0);
         assert!(steps >= keys as usize / STEP / 2, "{steps}");
     }
+}
+
+/// A background evictor that never has to evict leaves the queue to a reservation. Between its
+/// steps another thread finds a part of the runs in the accounts.
+#[test]
+fn a_reservation_takes_in_the_queue_in_steps_beside_a_background_evictor() {
+    let keys = 20 * STEP;
+    let takes_steps = || {
+        let eviction = Eviction::Background(Watermarks::new(0, 0));
+        let cache = PrefixCache::builder(4, keys).eviction(eviction).build().expect("sound");
+        drop(leases(&cache, keys as u32));
+        let over = AtomicUsize::new(0);
+        let found = thread::scope(|scope| {
+            let other = scope.spawn(|| {
+                let mut found = BTreeSet::new();
+                while over.load(Relaxed) == 0 {
+                    found.insert(cache.inner.stats().evictable_blocks);
+                }
+                found
+            });
+            thread::yield_now();
+            assert_eq!(cache.session().reserve(1).map(|blocks| blocks.len()), Ok(1));
+            over.store(1, Relaxed);
+            other.join().expect("no panic")
+        });
+        assert_eq!(cache.validate(), Ok(()));
+        // One hold would lead from the first number to the last.
+        found.len() > 2
+    };
+    assert!((0..50).any(|_| takes_steps()), "it takes all in under one lock");
 }
 
 /// The first of two namespaces exceeds its limit again after each slice: the second one is still

@@ -125,7 +125,7 @@ impl Inner {
                 evictor.sweep(slice.iter().map(|run| run.get(resources.guard)), resources);
             });
         }
-        self.in_turn(|evictor, resources| evictor.finish_sweep(space.get(resources.guard), resources));
+        self.settled(|evictor, resources| evictor.finish_sweep(space.get(resources.guard), resources));
     }
 }
 
