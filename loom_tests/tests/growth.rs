@@ -8,8 +8,9 @@
 //! Edges: E22 (the longer length), E23 (a counted child keeps the run from growing).
 //!
 //! Seeded bugs: the longer length is published too weakly; a run grows although it has a child with
-//! the same token, seen from either side; the same room is given twice; a trim does not see that
-//! its run grew; arrays are replaced while a thread writes into them.
+//! the same token, seen from either side, or after the run was shortened; the same room is given
+//! twice; a trim does not see that its run grew; arrays are replaced while a thread writes into
+//! them.
 #![cfg(radixkv_loom)]
 
 mod common;
@@ -153,5 +154,30 @@ fn an_append_to_what_was_trimmed() {
         drop((held, actor));
         world.rest(0, 0);
         world.close();
+    });
+}
+
+/// The run grows and is shortened, which takes its room, but still continues where the other thread
+/// inserts. That thread must not attach a child there that begins with the same token.
+// Holds: IN4.
+#[test]
+fn an_append_against_one_that_was_trimmed() {
+    explore_order("append 4 to 1,2,3 vs append 4,5 and evict 1", || {
+        let world = World::with(1, 6, &[&[1], &[1, 2, 3]]);
+        let [one, other] = [0; 2].map(|_| at_rest(|| Actor::new(&world).find(&[1, 2, 3]).into_lease()));
+        let writer = spawn({
+            let world = world.clone();
+            move || {
+                drop(Actor::new(&world).insert_from(&other, &[1, 2, 3, 4, 5]));
+                world.cache.evict(1)
+            }
+        });
+        let actor = Actor::new(&world);
+        let held = actor.insert_from(&one, &[1, 2, 3, 4]);
+        let freed = writer.join().unwrap();
+        assert!(actor.find(&[1, 2, 3, 4]).blocks().ends_with(&held.blocks));
+        world.rest(4, held.duplicates.len());
+        drop((one, held, actor));
+        assert_eq!(world.close(), 5 - freed);
     });
 }

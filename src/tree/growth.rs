@@ -13,7 +13,8 @@
 //!
 //! A thread that attaches a child where the run may grow first counts the child, then bumps the run
 //! word. If the run continues with the child's token, it attaches nothing. So either the appender
-//! or that thread sees the other, by E23 or E22.
+//! or that thread sees the other, by E23 or E22. Where the run may not grow any more, because it was
+//! shortened after it had grown, that thread only compares the token: the run never grows again.
 //!
 //! The caller has a lease on the run's end, so no trim shortens the run meanwhile. A run that was
 //! ever shortened does not grow, because its length no longer equals the claimed end. So a thread
@@ -119,12 +120,17 @@ pub(super) fn grow<'g>(
 pub(super) fn count_child<'g>(branch: Ref<'g, Point>, first: Token, guard: &'g Guard<'_>) -> bool {
     let counted = branch.word.add_child();
     debug_assert!(counted, "child runs overflow their count");
-    let (run, depth) = (branch.run(), branch.depth());
-    let goes_on = run.bump().len() > depth && run.tokens(guard).get(depth as usize) == Some(&first);
+    let goes_on = branch.run().bump().len() > branch.depth() && continues_with(branch, first, guard);
     if goes_on {
         discount_child(branch);
     }
     !goes_on
+}
+
+/// Whether the run continues beyond `branch` with this token. The walk may have seen a shorter run.
+#[inline]
+pub(super) fn continues_with(branch: Ref<'_, Point>, first: Token, guard: &Guard<'_>) -> bool {
+    branch.run().tokens(guard).get(branch.depth() as usize) == Some(&first)
 }
 
 /// Whether a child must be counted before it is attached to `branch`.

@@ -21,7 +21,7 @@ use crate::sync::prefetch_to_write;
 
 use super::arrays::Arrays;
 use super::fingerprint::fingerprint;
-use super::growth::{count_child, discount_child, grow, may_grow_at, room};
+use super::growth::{continues_with, count_child, discount_child, grow, may_grow_at, room};
 use super::hot::StripeRef;
 use super::lease::{HeldLease, LeaseContext, Refused, lease_again, lease_at, release};
 use super::map::Place;
@@ -178,6 +178,10 @@ fn hang<'g>(
     }
     let charged = sequence.charged.min(sequence.blocks.len()) as u32;
     let may_grow = may_grow_at(branch, guard);
+    // Since the walk, the run may have grown and then lost its room.
+    if !may_grow && continues_with(branch, first, guard) {
+        return Ok(None);
+    }
     let tip = match may_grow.then(|| grow(branch, tokens, sequence.blocks, (charged, sequence.now), guard)).flatten() {
         Some(tip) => tip,
         None if may_grow && !count_child(branch, first, guard) => return Ok(None),
