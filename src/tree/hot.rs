@@ -53,7 +53,7 @@ use crate::sync::atomic::{
 use crate::sync::dekker;
 
 use super::lease::HeldLease;
-use super::point::{Point, Statistics};
+use super::point::{Point, Statistics, Tally};
 use super::queue::Queues;
 use super::word::{HotSlotId, MAX_SLOTS, Word};
 
@@ -181,6 +181,19 @@ impl HotPoints {
     #[inline(never)]
     fn striped<'a>(&'a self, held: &'a HeldLease<'_>) -> &'a Statistics {
         self.stripe_of(held.counted_on).map_or(&held.point.statistics, |stripe| &stripe.statistics)
+    }
+
+    /// The leases and statistics of `point`, including those on its stripes. Other threads may
+    /// change them meanwhile.
+    pub(crate) fn numbers(&self, point: Ref<'_, Point>, guard: &Guard<'_>) -> (u64, Tally) {
+        // Relaxed, here and below: numbers for statistics.
+        let (word, tally) = (point.word.load(Relaxed), point.tally(guard));
+        let Some(slot) = word.slot() else { return (word.leases(), tally) };
+        let add = |(leases, tally): (u64, Tally), stripe: &CachePadded<Stripe>| {
+            (leases + stripe.leases.load(Relaxed), tally.joined(stripe.statistics.tally()))
+        };
+        // Without the bias.
+        self.stripes(slot).iter().fold((word.leases() - 1, tally), add)
     }
 
     /// Gives `point` a slot if one is free and the point has none. The caller holds a lease on it.

@@ -300,7 +300,7 @@ impl Statistics {
         self.hits.store(Tally::NONE.hits as u32, Relaxed);
     }
 
-    fn tally(&self) -> Tally {
+    pub(super) fn tally(&self) -> Tally {
         Tally { last: self.last(), hits: self.signed_hits(), marked: None }
     }
 

@@ -12,7 +12,7 @@ use crate::cache::prefix_cache::PrefixCache;
 use crate::key::Token;
 use crate::reclaim::{Guard, Ref};
 use crate::sync::atomic::Ordering::Relaxed;
-use crate::tree::Run;
+use crate::tree::{HotPoints, Run, Tally};
 
 /// Consecutive cached tokens of one insert, with their blocks.
 ///
@@ -58,21 +58,21 @@ pub struct CachedRun<'a> {
 }
 
 /// Collects the statistics of the points on one part of a run.
-fn numbers_of<'g>(run: Ref<'g, Run>, at: Range<u32>, guard: &'g Guard<'_>) -> CachedRun<'g> {
-    let mut seen =
-        CachedRun { id: 0, parent: None, start: 0, tokens: &[], blocks: &[], leases: 0, last_used: 0, uses: 1 };
+fn numbers_of<'g>(hot: &HotPoints, run: Ref<'g, Run>, at: Range<u32>, guard: &'g Guard<'_>) -> CachedRun<'g> {
+    let (mut leases, mut seen) = (0, Tally::NONE);
     run.as_ref().points.for_each(guard, &mut |point| {
         // Relaxed: numbers for statistics.
-        let word = point.word.load(Relaxed);
-        if !word.is_dead() && point.depth() > at.start && point.depth() <= at.end {
-            let tally = point.tally(guard);
-            seen.leases += word.leases();
-            seen.last_used = seen.last_used.max(tally.last);
+        let is_dead = point.word.load(Relaxed).is_dead();
+        if !is_dead && point.depth() > at.start && point.depth() <= at.end {
+            let (held, tally) = hot.numbers(point, guard);
+            leases += held;
             // A use that was extended to a deeper point is subtracted here.
-            seen.uses = seen.uses.wrapping_add_signed(tally.hits - 1);
+            seen = seen.joined(tally);
         }
     });
-    seen
+    // A resume from an insert that found its tokens cached subtracts a use that was not counted.
+    let uses = seen.hits.max(0) as u64;
+    CachedRun { id: 0, parent: None, start: 0, tokens: &[], blocks: &[], leases, last_used: seen.last, uses }
 }
 
 pub(in crate::cache) fn walk(cache: &PrefixCache, namespace: &Namespace, mut visit: impl FnMut(CachedRun<'_>)) {
@@ -95,6 +95,9 @@ pub(in crate::cache) fn walk(cache: &PrefixCache, namespace: &Namespace, mut vis
         let tokens = listing.paths.tokens(*piece, at.clone(), &guard);
         let blocks = listing.paths.blocks(*piece, at.clone(), &guard);
         here.entry(link).or_default().push((at.start, id));
-        visit(CachedRun { id, parent, start, tokens, blocks, ..numbers_of(run, at.clone(), &guard) });
+        visit(CachedRun { id, parent, start, tokens, blocks, ..numbers_of(&cache.inner.hot, run, at.clone(), &guard) });
     }
 }
+
+#[cfg(all(test, not(any(radixkv_loom, radixkv_shuttle))))]
+mod tests;
