@@ -6,7 +6,7 @@
 //! digest of its content over the placeholders. SGLang does the same with *pad values*, one number
 //! of some 24 bits for all placeholders of an image; vLLM adds the image's hash to the key of each
 //! block. Here the digest has 128 bits or more, is compared like all tokens, and needs no second
-//! key.
+//! key. All digests in a cache must have one length, because the tokens do not tell it.
 //!
 //! The model still gets the placeholders: only the cache's copy of the prompt is changed.
 //!
@@ -95,9 +95,11 @@ pub const fn tokens_needed(digest_bytes: usize) -> usize {
 
 /// Writes `digest` over the placeholder tokens of one image or sound, repeated if there is room.
 ///
-/// Afterwards two spans of equal length are equal if and only if their digests are. Each stretch of
-/// [`tokens_needed`] tokens has the whole digest; for a match that ends before that, see
-/// [`exact_len`].
+/// Afterwards two spans of equal length are equal if and only if their digests are, provided that
+/// the digests have equal lengths. So use digests of one length for all prompts of a cache: the
+/// tokens do not tell the length, and a digest may have the same tokens as a longer one that
+/// continues it with zeros. Each stretch of [`tokens_needed`] tokens has the whole digest; for a
+/// match that ends before that, see [`exact_len`].
 ///
 /// # Errors
 ///
