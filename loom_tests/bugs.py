@@ -593,6 +593,8 @@ BUGS = [
      [(INVALIDATION, "        parent.as_ref().children.remove(run, resources.guard);\n", "")]),
     ("a severed run that is not listed", "invalidation::an_insert_beyond_what_is_invalidated", EXACT,
      [(INVALIDATION, "        hidden.runs.insert((parent.link().address(), run.link().address()), run.link());\n", "")]),
+    ("an insert on a run that will be severed", "invalidation::an_insert_beyond_what_is_invalidated", EXACT,
+     [(POINT, "load(Relaxed) > 0 && self.is_beyond_hidden(guard)", "load(Relaxed) == 0 && self.is_beyond_hidden(guard)")]),
     ("a run left where no lookup comes", "invalidation::an_insert_beyond_what_is_invalidated", EXACT,
      [(LISTENERS, "            self.sever_if_beyond(run, resources);\n", "")]),
     ("what is hidden left to be evicted", "invalidation::a_release_against_an_invalidation", EXACT,

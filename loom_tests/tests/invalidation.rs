@@ -9,9 +9,9 @@
 //! Edges: E1 (the slot that a run is unlinked from), E2, E3, E6, E19 (the record with the anchor).
 //!
 //! Seeded bugs: a run is hidden but not unlinked; a run is unlinked but not listed; a run is
-//! attached to a hidden point and not unlinked; hidden blocks are not freed until blocks are
-//! needed; a retention of a hidden prefix is kept; a dead point's anchor stays valid; an anchor is
-//! made twice.
+//! attached to a hidden point and not unlinked, or is built on before it is unlinked; hidden blocks
+//! are not freed until blocks are needed; a retention of a hidden prefix is kept; a dead point's
+//! anchor stays valid; an anchor is made twice.
 #![cfg(radixkv_loom)]
 
 mod common;
@@ -90,6 +90,11 @@ fn an_insert_beyond_what_is_invalidated() {
         match inserted {
             Ok(held) => {
                 assert!((1..=2).contains(&hidden), "{hidden}");
+                // Nothing is built on it, even if no turn of the evictor has seen it.
+                let actor = Actor::new(&world);
+                let blocks = actor.session.reserve(1).expect("there are four");
+                let refused = actor.session.insert(&held.1.lease, &[1, 2, 3, 4], blocks);
+                assert_eq!(refused.expect_err("2 is wrong").kind, InsertErrorKind::Invalidated);
                 world.rest(3, 0);
                 assert_eq!(Actor::new(&world).find(&[1, 2, 3]).len_tokens(), 1);
                 drop(held);

@@ -271,7 +271,7 @@ impl Session {
         match lease.held() {
             None => Err(InsertErrorKind::NamespaceDropped),
             Some(held) if held.point.run().space().is_detached() => Err(InsertErrorKind::NamespaceDropped),
-            Some(held) if held.point.is_hidden(guard) => Err(InsertErrorKind::Invalidated),
+            Some(held) if held.point.is_invalidated(guard) => Err(InsertErrorKind::Invalidated),
             Some(held) => Ok(held.point),
         }
     }

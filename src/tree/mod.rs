@@ -47,8 +47,8 @@
 //!   is never shorter than `j`.
 //! - **T5** Leases and statistics are at block boundaries; a point inside a block exists only for
 //!   its children.
-//! - **T6** A run whose arrays show less than its length is in the evictor's list of hidden runs;
-//!   the map of a hidden point links no child run.
+//! - **T6** A run whose arrays show less than its length is in the evictor's list of hidden runs, and
+//!   its space counts it; the map of a hidden point links no child run.
 //! - **T7** A run that was shortened never grows again. Where a run continues with a token, no
 //!   child run starts with it.
 

@@ -1,6 +1,7 @@
 //! A point: a depth on a run that has a lease, child runs or statistics.
 
 use std::alloc::Layout;
+use std::iter;
 
 use crate::policy::CandidateId;
 use crate::reclaim::{Canary, Guard, Link, Node, Own, Ref};
@@ -157,17 +158,29 @@ impl<'g> Ref<'g, Point> {
         point.run.get(point)
     }
 
-    /// Whether walks do not reach the point, because a block before it was invalidated.
+    /// Whether walks do not reach the point, because a block before it on its run was invalidated.
     #[inline]
     pub(crate) fn is_hidden(self, guard: &Guard<'_>) -> bool {
         self.depth() > self.run().shown(guard)
+    }
+
+    /// Whether a block before the point was invalidated, on its run or on one before it. A run that
+    /// was attached to a hidden point is hidden only when the evictor takes it into the accounts.
+    #[inline]
+    pub(crate) fn is_invalidated(self, guard: &Guard<'_>) -> bool {
+        self.is_hidden(guard) || self.run().space().hidden_runs().load(Relaxed) > 0 && self.is_beyond_hidden(guard)
+    }
+
+    #[cold]
+    fn is_beyond_hidden(self, guard: &Guard<'_>) -> bool {
+        iter::successors(self.run().parent(), |point| point.run().parent()).any(|point| point.is_hidden(guard))
     }
 
     /// Whether lookups can no longer find the point, because its space was detached or a block
     /// before it was invalidated.
     #[inline]
     pub(crate) fn is_cut_off(self, guard: &Guard<'_>) -> bool {
-        self.run().space().is_detached() || self.is_hidden(guard)
+        self.run().space().is_detached() || self.is_invalidated(guard)
     }
 
     /// Depth from the namespace's root, in tokens.

@@ -2,8 +2,8 @@
 //! whole space.
 
 use crate::reclaim::{Canary, Guard, Node, Own, Ref};
-use crate::sync::Arc;
 use crate::sync::atomic::{AtomicPtr, AtomicUsize, Ordering::Relaxed};
+use crate::sync::{Arc, gauge};
 
 use super::namespace_account::NamespaceAccount;
 use super::point::Point;
@@ -16,6 +16,8 @@ pub(crate) struct Space {
     root: AtomicPtr<Point>,
     /// 1 once lookups start in another space.
     detached: AtomicUsize,
+    /// Number of its runs with an invalidated part.
+    hidden_runs: gauge::AtomicUsize,
     /// Offset of the block layout of its sequences.
     pub(crate) offset: u32,
     /// The accounts of its namespace, over all generations.
@@ -31,6 +33,7 @@ impl Space {
                 trunk: AtomicPtr::new(std::ptr::null_mut()),
                 root: AtomicPtr::new(std::ptr::null_mut()),
                 detached: AtomicUsize::new(0),
+                hidden_runs: gauge::AtomicUsize::new(0),
                 offset,
                 account,
                 canary: Canary::new(),
@@ -54,6 +57,14 @@ impl Space {
         // through the queue and ends there. On weak memory a refused session may find the old root
         // again, and is refused again.
         self.detached.store(1, Relaxed);
+    }
+
+    /// The number of its runs with an invalidated part. Only the evictor changes it.
+    ///
+    /// Relaxed accesses are enough: a call that begins after the one that hid a run sees that, as
+    /// with the tokens that a run shows.
+    pub(crate) fn hidden_runs(&self) -> &gauge::AtomicUsize {
+        &self.hidden_runs
     }
 
     /// Whether its namespace was cleared or dropped.

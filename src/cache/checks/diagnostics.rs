@@ -154,7 +154,8 @@ pub enum BrokenInvariant {
     IdleHidden(PointAt),
     /// A partly invalidated run is not in the evictor's list of such runs, or the reverse.
     HiddenRun(RunAt),
-    /// The length of the evictor's list of partly invalidated runs is wrong.
+    /// The length of the evictor's list of partly invalidated runs, or the number of them that the
+    /// namespaces count, is wrong.
     HiddenCount(Mismatch),
     /// A dead point was not unlinked.
     DeadPoint(PointAt),

@@ -61,8 +61,7 @@ impl Inner {
 pub(in crate::cache) fn is_invalidated(lease: &Lease) -> bool {
     let participant = lease.cache().participant();
     let guard = participant.pin();
-    let tip = lease.held().map(|held| held.point);
-    std::iter::successors(tip, |point| point.run().parent()).any(|point| point.is_hidden(&guard))
+    lease.held().is_some_and(|held| held.point.is_invalidated(&guard))
 }
 
 #[cfg(all(test, not(any(radixkv_loom, radixkv_shuttle))))]

@@ -90,7 +90,7 @@ pub(in crate::cache) fn retain(session: &Session, lease: &Lease, duration: Durat
     let point = match lease.held() {
         None => return Err(RetainError::NamespaceDropped),
         Some(held) if held.point.run().space().is_detached() => return Err(RetainError::NamespaceDropped),
-        Some(held) if held.point.is_hidden(&guard) => return Err(RetainError::Invalidated),
+        Some(held) if held.point.is_invalidated(&guard) => return Err(RetainError::Invalidated),
         Some(held) => held.point,
     };
     if point.depth() == 0 {

@@ -106,7 +106,8 @@ impl Session {
             return lease;
         };
         let reached = walk(from.point, tokens, &guard).boundary(layout);
-        let deeper = if reached.end() > leased { self.lease_beyond(reached, from, layout, &guard) } else { None };
+        let goes_on = reached.end() > leased && !from.point.is_invalidated(&guard);
+        let deeper = if goes_on { self.lease_beyond(reached, from, layout, &guard) } else { None };
         let now = inner.time.now();
         let tip = deeper.unwrap_or(from);
         let counted = tip.point.end() > 0;

@@ -76,6 +76,9 @@ pub(in crate::cache) fn match_partial(
     let from = lease.held()?.point;
     let participant = session.participant();
     let guard = participant.pin();
+    if from.is_invalidated(&guard) {
+        return None;
+    }
     let known = layout.blocks(leased);
     let end = layout.end_of(known + 1);
     // With bigrams, the first token of the sequence agrees but fills no key.

@@ -28,6 +28,7 @@ mod tests;
 use super::diagnostics::{BrokenInvariant, Mismatch};
 use crate::cache::evictor::{Evictor, Resources};
 use crate::cache::inner::Inner;
+use crate::sync::gauge::Relaxed;
 
 /// Returns the first broken invariant that it finds.
 pub(in crate::cache) fn validate(
@@ -38,11 +39,14 @@ pub(in crate::cache) fn validate(
     tree::check_rest(evictor, resources)?;
     let spaces = tree::spaces(inner, evictor, resources)?;
     let mut runs = Vec::new();
+    let counted = spaces.iter().map(|space| space.hidden_runs().load(Relaxed)).sum();
     for space in spaces {
         tree::walk(space, evictor, resources, &mut runs)?;
     }
-    let listed = Mismatch { recorded: evictor.common.listeners.hidden.len(), found: tree::hidden(&runs, resources) };
-    listed.settle(BrokenInvariant::HiddenCount)?;
+    for recorded in [evictor.common.listeners.hidden.len(), counted] {
+        let hidden = Mismatch { recorded, found: tree::hidden(&runs, resources) };
+        hidden.settle(BrokenInvariant::HiddenCount)?;
+    }
     blocks::check(inner, &runs, evictor, resources)?;
     accounts::check(&runs, evictor, resources)?;
     ranking::check(&runs, evictor, resources)?;

@@ -11,6 +11,8 @@
 //!
 //! Hidden blocks are freed at once if nothing holds them, otherwise when the last holder is gone. A
 //! run that is attached to a hidden point meanwhile is severed when it is taken into the accounts.
+//! Until then it is not hidden itself. So a call that builds on a lease looks at the whole path
+//! (`Point::is_invalidated`) while the space counts a run with a hidden part.
 //!
 //! The length of a run cannot express this, because a run is never shorter than a held point on it
 //! (T4). So the arrays, from which walks read the number of tokens anyway, have a second length:
@@ -27,6 +29,7 @@ use crate::cache::evictor::exchange::SLICE;
 use crate::cache::evictor::{Evictor, Resources};
 use crate::cache::listening::events::EvictionReason;
 use crate::reclaim::{Guard, Link, Ref};
+use crate::sync::gauge::Relaxed;
 use crate::tree::{Point, Run};
 
 /// Runs with a hidden part, or hidden completely.
@@ -66,14 +69,19 @@ impl Hidden {
         self.runs.keys().take_while(|(of, _)| *of == ALL).count()
     }
 
-    pub(in crate::cache) fn list(&mut self, run: Link<Run>) {
-        self.runs.insert((ALL, run.address()), run);
+    pub(in crate::cache) fn list(&mut self, run: Ref<'_, Run>) {
+        if self.runs.insert((ALL, run.link().address()), run.link()).is_none() {
+            run.space().hidden_runs().fetch_add(1, Relaxed);
+        }
     }
 
     /// Forgets a run whose hidden part is gone.
     fn forget(&mut self, run: Ref<'_, Run>) {
+        if self.runs.remove(&(ALL, run.link().address())).is_some() {
+            run.space().hidden_runs().fetch_sub(1, Relaxed);
+        }
         let parent = run.parent().map(|parent| parent.link().address());
-        [Some(ALL), parent].into_iter().flatten().for_each(|of| _ = self.runs.remove(&(of, run.link().address())));
+        parent.into_iter().for_each(|of| _ = self.runs.remove(&(of, run.link().address())));
     }
 }
 
@@ -175,7 +183,7 @@ impl Evictor<'_> {
         if depth == 0 {
             self.sever(run, resources);
         } else {
-            self.common.listeners.hidden.list(run.link());
+            self.common.listeners.hidden.list(run);
             run.show(depth, resources.guard);
         }
         if self.common.retained.next().is_some() {
@@ -198,7 +206,7 @@ impl Evictor<'_> {
         parent.as_ref().children.remove(run, resources.guard);
         run.show(0, resources.guard);
         let hidden = &mut self.common.listeners.hidden;
-        hidden.list(run.link());
+        hidden.list(run);
         hidden.runs.insert((parent.link().address(), run.link().address()), run.link());
     }
 

@@ -11,6 +11,7 @@ use crate::key::Token;
 use crate::policy::{CandidateEntry, CandidateId, CandidateStats, Policy};
 use crate::reclaim::Ref;
 use crate::sync::Arc;
+use crate::sync::gauge::Relaxed;
 use crate::tree::{Beginning, Demotions, Marked, Point, Run, ShardId, Space, Word};
 
 const TRUNK: RunAt = RunAt { start: 0, first: 0 };
@@ -103,7 +104,7 @@ fn hidden_parts() {
     assert_eq!(unlisted, BrokenInvariant::HiddenRun(RUN));
     let idle = found(|evictor, scene| {
         scene.run.show(8, scene.resources.guard);
-        evictor.common.listeners.hidden.list(scene.run.link());
+        evictor.common.listeners.hidden.list(scene.run);
     });
     assert_eq!(idle, BrokenInvariant::IdleHidden(on(RUN, 12)));
     let elsewhere = found(|evictor, scene| {
@@ -117,9 +118,11 @@ fn hidden_parts() {
             shard: ShardId::FIRST,
         };
         let run = Run::new(at, &[500], &[], scene.resources.guard).publish();
-        evictor.common.listeners.hidden.list(run.link());
+        evictor.common.listeners.hidden.list(run);
     });
     assert_eq!(elsewhere, BrokenInvariant::HiddenCount(counts(1, 0)));
+    let miscounted = found(|_, scene| _ = scene.run.space().hidden_runs().fetch_add(1, Relaxed));
+    assert_eq!(miscounted, BrokenInvariant::HiddenCount(counts(1, 0)));
 }
 
 #[test]
