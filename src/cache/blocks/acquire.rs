@@ -18,6 +18,7 @@ use crate::cache::line::waiter::Waiter;
 use crate::cache::namespaces::namespace::Namespace;
 use crate::cache::session::Session;
 use crate::key::Token;
+use crate::tree::walk;
 
 /// The start of a request: its leased cached prefix, and blocks for the rest.
 ///
@@ -194,7 +195,8 @@ impl Session {
             lease.counted = true;
         }
         lease.queried = true;
-        inner.count_lookup(prompt.namespace.query(prompt.tokens), lease, &guard);
+        let reached = lease.held().map_or(0, |held| walk(held.point, prompt.tokens, &guard).end);
+        inner.count_lookup(prompt.namespace.query(prompt.tokens), lease, reached, &guard);
         acquired
     }
 }

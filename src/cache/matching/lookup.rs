@@ -37,7 +37,7 @@ impl Session {
         let now = if use_ == Use::Counted { inner.time.now() } else { 0 };
         let participant = self.participant();
         let guard = participant.pin();
-        let Some(held) = self.lease_longest(namespace, tokens, &guard) else {
+        let Some((held, reached)) = self.lease_longest(namespace, tokens, &guard) else {
             return self.find_nothing(namespace, tokens, use_, &guard);
         };
         let counted = use_ == Use::Counted && held.point.depth() > 0;
@@ -45,7 +45,7 @@ impl Session {
         crate::sync::failpoint!("session::leased");
         if use_ == Use::Counted {
             lease.queried = true;
-            inner.count_lookup(namespace.query(tokens), &lease, &guard);
+            inner.count_lookup(namespace.query(tokens), &lease, reached, &guard);
         }
         if counted {
             inner.hot.statistics(&held).touch(now);
@@ -61,25 +61,25 @@ impl Session {
     fn find_nothing(&self, namespace: &Namespace, tokens: &[Token], use_: Use, guard: &Guard<'_>) -> Lease {
         let lease = Lease::of_nothing(namespace.0.layout, self.strong_refs.take());
         if use_ == Use::Counted {
-            self.inner().count_lookup(namespace.query(tokens), &lease, guard);
+            self.inner().count_lookup(namespace.query(tokens), &lease, 0, guard);
         }
         lease
     }
 
-    /// Leases the deepest block boundary up to which `tokens` are cached; `None` if the namespace
-    /// was removed, or can count no more leases.
+    /// Leases the deepest block boundary up to which `tokens` are cached; also returns where they
+    /// diverge. `None` if the namespace was removed, or can count no more leases.
     fn lease_longest<'g>(
         &self,
         namespace: &Namespace,
         tokens: &[Token],
         guard: &'g Guard<'g>,
-    ) -> Option<HeldLease<'g>> {
+    ) -> Option<(HeldLease<'g>, usize)> {
         let layout = namespace.0.layout;
         loop {
             let root = namespace.0.root(guard)?;
             let reached = walk(root, tokens, guard);
             match lease_deepest(reached.boundary(layout), layout, self.context(), guard) {
-                Ok(held) => return Some(held),
+                Ok(held) => return Some((held, reached.end)),
                 Err(Refused::Full) => return None,
                 // The root belongs to a space that was detached after it was loaded: the next round
                 // loads the new root.
@@ -105,9 +105,10 @@ impl Session {
         let Some(from) = lease.held() else {
             return lease;
         };
-        let reached = walk(from.point, tokens, &guard).boundary(layout);
-        let goes_on = reached.end() > leased && !from.point.is_invalidated(&guard);
-        let deeper = if goes_on { self.lease_beyond(reached, from, layout, &guard) } else { None };
+        let reached = walk(from.point, tokens, &guard);
+        let (boundary, reached) = (reached.boundary(layout), reached.end);
+        let goes_on = boundary.end() > leased && !from.point.is_invalidated(&guard);
+        let deeper = if goes_on { self.lease_beyond(boundary, from, layout, &guard) } else { None };
         let now = inner.time.now();
         let tip = deeper.unwrap_or(from);
         let counted = tip.point.end() > 0;
@@ -129,7 +130,7 @@ impl Session {
         if was_queried {
             count_resumed(row, lease.len_tokens() - known, &guard);
         } else {
-            inner.count_lookup(Query { row, layout, tokens }, &lease, &guard);
+            inner.count_lookup(Query { row, layout, tokens }, &lease, reached, &guard);
         }
         drop(guard);
         // Written only if it changes: a store would delay the copy of the whole lease that follows.

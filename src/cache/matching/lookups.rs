@@ -7,8 +7,8 @@ use crate::cache::inner::Inner;
 use crate::cache::leases::lease::Lease;
 use crate::cache::namespaces::namespace::Namespace;
 use crate::key::Token;
-use crate::reclaim::{Guard, Ref, RowId};
-use crate::tree::{NamespaceAccount, walk};
+use crate::reclaim::{Guard, RowId};
+use crate::tree::NamespaceAccount;
 
 /// A lookup to count: the sequence, and the namespace's row of counters.
 #[derive(Debug, Clone, Copy)]
@@ -27,28 +27,25 @@ impl Namespace {
 }
 
 impl Inner {
-    /// Counts a lookup with the result `lease`.
+    /// Counts a lookup with the result `lease`, whose walk ended at `reached`.
     #[inline]
-    pub(in crate::cache) fn count_lookup(&self, query: Query<'_>, lease: &Lease, guard: &Guard<'_>) {
+    pub(in crate::cache) fn count_lookup(&self, query: Query<'_>, lease: &Lease, reached: usize, guard: &Guard<'_>) {
         let (asked, found) = (query.tokens.len(), lease.len_tokens());
         let counts = [(Found::Lookups, 1), (Found::QueryTokens, asked), (Found::HitTokens, found)];
         count_in(query.row, counts, guard);
         if asked - found >= query.layout.tokens() + query.layout.offset() as usize {
-            self.count_missed(query, lease, guard);
+            self.count_missed(query, lease, reached, guard);
         }
     }
 
     /// Counts the whole blocks that a lookup missed, under the reason for the first of them.
     #[cold]
-    fn count_missed(&self, query: Query<'_>, lease: &Lease, guard: &Guard<'_>) {
+    fn count_missed(&self, query: Query<'_>, lease: &Lease, reached: usize, guard: &Guard<'_>) {
         let Query { row, layout, tokens } = query;
-        let tip = lease.held().map(|held| held.point);
-        let end = tip.map_or(0, Ref::end);
-        let agrees_further = || tip.is_some_and(|tip| layout.filled(walk(tip, tokens, guard).end) > layout.filled(end));
-        let next = layout.end_of(layout.blocks(end) + 1);
+        let next = layout.end_of(layout.blocks(layout.depth_of(lease.len_tokens())) + 1);
         let reason = match self.seen.look(row.serial, &tokens[..next], layout) {
             Seen::Here => Found::MissedEvicted,
-            _ if agrees_further() => Found::MissedDiverged,
+            _ if layout.filled(reached) > lease.len_tokens() => Found::MissedDiverged,
             Seen::Elsewhere => Found::MissedElsewhere,
             Seen::Nowhere => Found::MissedNew,
         };
