@@ -316,6 +316,21 @@ fn the_first_blocks_of_a_batch_are_evicted_last() {
     assert_eq!(blocks.prefix(&keys), Ok(12));
 }
 
+/// The first blocks of a batch were last used later than the clock says: a use does not set that
+/// back.
+// Holds: RG9.
+#[test]
+fn the_first_blocks_of_a_batch_stay_when_they_are_used() {
+    let region = region(16);
+    let blocks = open(&region, "one");
+    let (keys, content): (Vec<_>, Vec<_>) = (0..16).map(|number| (key(number), bytes(number, 0))).unzip();
+    let slices: Vec<&[u8]> = content.iter().map(Vec::as_slice).collect();
+    blocks.put_from(&keys, &slices, None).expect("a batch");
+    assert!((0..8).all(|used| get(&blocks, used).is_hit()));
+    (100..108).for_each(|number| assert_eq!(put(&blocks, number), DigestPut::Stored));
+    assert_eq!(blocks.prefix(&keys), Ok(8));
+}
+
 // Holds: RG22.
 #[test]
 fn a_namespace_and_a_process_keep_their_quota() {

@@ -1,6 +1,6 @@
 //! Lookups: finding blocks and copying them out of the region.
 
-use super::{Region, count};
+use super::{Region, age, count};
 use crate::{
     counts::Miss,
     entry::Entry,
@@ -209,10 +209,11 @@ impl Region {
     }
 
     /// Records a use, if the last one was long ago, so that frequent uses do not write each time.
+    /// The last use of the first blocks of a batch is ahead of the clock, and stays there.
     pub(crate) fn used(&self, entry: Entry<'_>) {
         // Relaxed: it only influences what is evicted.
         let now = self.clock().load(Relaxed);
-        if now.wrapping_sub(entry.used()) > self.geometry.entries as u64 / 16 {
+        if age(entry.used(), now) > self.geometry.entries as i64 / 16 {
             entry.touch(now);
         }
     }
