@@ -4,8 +4,11 @@
 //!
 //! A slot is one word: [`ProcessId::NONE`], or the id of its owner. If the region is in a file, the
 //! owner also locks one byte of the file, whose offset is the slot's number, from before the word
-//! is written until after it is cleared. Then only the lock says whether the owner lives; otherwise
-//! its pid does. The edge E5 is defined in the documentation of the package.
+//! is written until after it is cleared. Then only the lock says whether the owner lives: a process
+//! that replaced itself (`exec`) keeps its id and loses its locks. Otherwise its pid does. A forked
+//! child shares its parent's locks, and a lock that this process holds can be taken again, so
+//! neither a child nor the owner of a slot may try the slot's lock. The edge E5 is defined in the
+//! documentation of the package.
 
 use std::fs::File;
 
@@ -52,20 +55,20 @@ impl<'a> Slots<'a> {
     }
 
     /// Takes over the slot of a dead process, so that its entries can be given back. The caller
-    /// then frees the slot. Only one thread of a process may call this at a time: locks do not tell
-    /// threads apart.
+    /// then frees the slot, which is not its own. Only one thread of a process may call this at a
+    /// time, and no forked child: locks do not tell them apart.
     pub(crate) fn take_over(&self, slot: usize, own: ProcessId) -> bool {
         // Relaxed: only a hint; the compare-and-swap confirms it.
         let seen = self.word(slot).load(Relaxed);
         let owner = ProcessId::from_word(seen);
-        let new = if owner == ProcessId::NONE || owner.is_of(own) {
+        let new = if owner == ProcessId::NONE {
             return false;
         } else if owner.is_locked() {
             if self.lock(slot) != Lock::Held {
                 return false;
             }
             own.recovering().locked()
-        } else if owner.is_dead(own) {
+        } else if !owner.is_of(own) && owner.is_dead(own) {
             own.recovering()
         } else {
             return false;
@@ -85,24 +88,23 @@ impl<'a> Slots<'a> {
         self.unlock(slot);
     }
 
-    /// The pid of a slot's owner, and whether it is dead. `may_lock` says that no other thread of
-    /// this process is recovering; without it the owner counts as alive.
+    /// The pid of a slot's owner, and whether it is dead. `may_lock` says that the slot is not the
+    /// caller's own, no other thread of this process is recovering, and the process is not a forked
+    /// child; without it an owner with a lock counts as alive.
     pub(crate) fn owner(&self, slot: usize, own: ProcessId, may_lock: bool) -> Option<(u32, bool)> {
         // Relaxed: only reported.
         let owner = ProcessId::from_word(self.word(slot).load(Relaxed));
         if owner == ProcessId::NONE {
             return None;
         }
-        let is_dead = if owner.is_of(own) || !may_lock {
-            false
-        } else if owner.is_locked() {
-            let is_free = self.lock(slot) == Lock::Held;
+        let is_dead = if owner.is_locked() {
+            let is_free = may_lock && self.lock(slot) == Lock::Held;
             if is_free {
                 self.unlock(slot);
             }
             is_free
         } else {
-            owner.is_dead(own)
+            !owner.is_of(own) && owner.is_dead(own)
         };
         Some((owner.pid(), is_dead))
     }

@@ -8,7 +8,9 @@ mod worker;
 
 use std::{
     env, fs,
+    os::unix::process::CommandExt as _,
     path::Path,
+    process::Stdio,
     thread,
     time::{Duration, Instant},
 };
@@ -85,6 +87,17 @@ fn worker() {
             }
         }
         "fork" => fork(&place, &large),
+        "replace itself" => {
+            let region = Region::open(&place, &large.layout).expect("opened");
+            std::mem::forget(region.reserve(&large.blocks.key(0), large.blocks.tokens(0), None).expect("room"));
+            let mut command = worker::command("count", &place);
+            panic!("not replaced: {}", command.stdout(Stdio::inherit()).exec());
+        }
+        "count" => {
+            let region = Region::open(&place, &large.layout).expect("opened");
+            let stats = region.stats();
+            println!("{} in flight, {} processes are there", stats.in_flight, stats.processes);
+        }
         task => panic!("no task {task}"),
     }
 }
@@ -299,6 +312,18 @@ fn slots_of_killed_processes_are_used_again() {
     assert_eq!(region.stats().processes, 64);
     drop(more);
     assert_eq!(region.stats().processes, 1);
+}
+
+/// A process that replaces itself keeps its id, and its old slot is recovered all the same.
+// Holds: RG3.
+#[test]
+fn what_a_process_held_before_it_replaced_itself_is_given_back() {
+    let (place, large) = (Place::new("exec"), Large::new());
+    drop(Region::create(place.path(), &large.layout).expect("created"));
+    let mut worker = start("replace itself", place.path());
+    let said = until_there(&mut worker);
+    assert!(worker.wait().expect("waited for").success());
+    assert!(said.ends_with("0 in flight, 1 processes are there"), "{said}");
 }
 
 // Holds: RG5.

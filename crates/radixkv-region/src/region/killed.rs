@@ -1,7 +1,7 @@
 //! Kills a process before each of its writes in turn, and checks that the others recover everything
 //! and find no wrong byte.
 
-use std::{env, fs, mem, path::PathBuf, thread, time::Duration};
+use std::{env, fs, mem, path::PathBuf, sync::Arc, thread, time::Duration};
 
 use super::{Get, Put, Region, Reserve, files};
 use crate::{
@@ -10,7 +10,10 @@ use crate::{
     layout::Layout,
     memory::Memory,
     process::ProcessId,
-    sync::{Relaxed, killed::killed_after},
+    sync::{
+        Relaxed,
+        killed::{killed_after, stopped_after},
+    },
 };
 
 /// So few entries that a verb meets cells and entries of other blocks.
@@ -299,6 +302,31 @@ fn many_that_recover_at_once_give_each_entry_back_once() {
     }
 }
 
+/// A thread recovers a dead process, and is stopped before each of its writes; meanwhile another thread
+/// of its process recovers. Only one of them gives the entry back.
+// Holds: RG8.
+#[test]
+fn a_thread_beside_one_that_is_stopped_while_it_recovers_gives_nothing_back() {
+    for seen in [Seen::ByPid, Seen::ByLock] {
+        let ended = (0..MOST).find(|writes| {
+            let scene = Arc::new(Scene::new("beside", 2, seen));
+            let mut doomed = scene.open(ProcessId::own(), 1);
+            let (key, tokens, _) = block(9);
+            mem::forget(doomed.reserve(&key, &tokens, None).expect("room"));
+            scene.doom(&mut doomed, 1);
+            end(doomed);
+            let meanwhile = {
+                let scene = Arc::clone(&scene);
+                move || assert_eq!(scene.survivor.recover(), 0)
+            };
+            let is_stopped = stopped_after(*writes, meanwhile, || assert_eq!(scene.survivor.recover(), 1));
+            scene.check(*writes);
+            !is_stopped
+        });
+        assert!(ended.is_some_and(|writes| writes > 3), "recovering writes nothing, or without end: {ended:?}");
+    }
+}
+
 /// A living process's entries are not recovered: either it has its lock, or it is in another
 /// namespace, whose pids cannot be judged.
 // Holds: RG8.
@@ -317,4 +345,26 @@ fn what_cannot_be_judged_is_alive() {
         room.publish();
         assert!(get(&scene.survivor, 9).is_hit());
     }
+}
+
+/// A forked child shares its parent's locks: looking at slots, it unlocks none of them.
+// Holds: RG8.
+#[test]
+fn a_forked_child_that_looks_at_slots_unlocks_none() {
+    let scene = Scene::new("forked", 0, Seen::ByLock);
+    let [doomed, mut parent] = [1, 2].map(|number| scene.open(ProcessId::own(), number));
+    let dead = doomed.slot;
+    end(doomed);
+    assert!(parent.slots().take_over(dead, parent.own));
+    // From here on it is used as in a child: the calling process is not the opener.
+    parent.own = ProcessId::from_word(parent.own.word() ^ 1);
+    for slot in [dead, parent.slot] {
+        assert!(matches!(parent.owner_of(slot), Some((_, false))));
+    }
+    // The parent recovers the dead process, and is itself alive.
+    scene.survivor.recover();
+    assert_eq!(scene.survivor.stats().processes, 3);
+    end(parent);
+    scene.survivor.recover();
+    assert_eq!(scene.survivor.stats().processes, 1);
 }

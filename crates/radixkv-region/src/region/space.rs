@@ -6,6 +6,7 @@ use crate::{
     digest::Kept,
     entry::{Claimed, Entry},
     geometry::SLOTS,
+    process::ProcessId,
     state::{Kind, State},
     sync::{AtomicU64, Relaxed, gauge, model_size},
 };
@@ -45,7 +46,7 @@ impl Region {
     pub(super) fn recover_slot(&self, slot: usize) -> usize {
         // One recovering thread is enough; the next call handles what it misses.
         let Ok(_one) = self.recovering.try_lock() else { return 0 };
-        if slot >= SLOTS || !self.slots().take_over(slot, self.own) {
+        if slot >= SLOTS || slot == self.slot || !self.slots().take_over(slot, self.own) {
             return 0;
         }
         let entries = self.take_back(slot);
@@ -59,10 +60,11 @@ impl Region {
 
     /// The pid of the process that owns a slot, and whether it is dead.
     pub(crate) fn owner_of(&self, slot: usize) -> Option<(u32, bool)> {
-        // Locks do not tell the threads of a process apart: a thread must not try them while
-        // another one recovers.
+        // Locks do not tell the threads of a process apart, nor a forked child and its parent: a
+        // thread must not try them while another one recovers. An observer holds none.
         let one = self.recovering.try_lock();
-        self.slots().owner(slot, self.own, one.is_ok())
+        let may_lock = one.is_ok() && slot != self.slot && (self.is_own() || self.own == ProcessId::NONE);
+        self.slots().owner(slot, self.own, may_lock)
     }
 
     /// Gives back the entries of a slot that this process owns.

@@ -24,11 +24,16 @@ pub fn task() -> Option<(PathBuf, String)> {
 
 /// Starts a worker.
 pub fn start(task: &str, place: &Path) -> Child {
+    command(task, place).spawn().expect("a worker")
+}
+
+/// What starts a worker.
+pub fn command(task: &str, place: &Path) -> Command {
     let program = env::current_exe().expect("this program");
     let arguments = ["--exact", "worker", "--nocapture", "--test-threads=1"];
     let mut command = Command::new(program);
     command.args(arguments).env(PLACE, place).env(TASK, task).stdin(Stdio::null()).stdout(Stdio::piped());
-    command.spawn().expect("a worker")
+    command
 }
 
 /// Waits until a worker says that it is where it was sent to: the line that ends with `there`.
