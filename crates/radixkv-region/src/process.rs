@@ -6,7 +6,7 @@
 //! |---|---|---|
 //! | 0 to 21 | pid | in its own PID namespace; never 0 |
 //! | 22 to 41 | start | low bits of the start time, in ticks since the boot: they tell a reused pid apart |
-//! | 42 to 61 | namespace | identifies the PID and time namespaces |
+//! | 42 to 61 | namespace | identifies the PID and time namespaces; 0 if they are not known |
 //! | 62 | `LOCKED` | only a lock on the region's file says whether the process lives |
 //! | 63 | `RECOVERING` | the process recovers what the slot's previous owner held |
 //!
@@ -22,6 +22,7 @@ const START_AT: u32 = 22;
 const START: u64 = (1 << 20) - 1;
 const NAMESPACE_AT: u32 = 42;
 const NAMESPACE: u64 = (1 << 20) - 1;
+const UNKNOWN: u64 = 0;
 const LOCKED: u64 = 1 << 62;
 const RECOVERING: u64 = 1 << 63;
 
@@ -107,10 +108,10 @@ impl ProcessId {
     }
 
     /// Whether the process has surely ended, as far as `own` can tell. It must be in the same
-    /// namespaces, and its pid must be unused, or used by a process with another start time or by a
-    /// zombie.
+    /// namespaces, which must be known, and its pid must be unused, or used by a process with another
+    /// start time or by a zombie.
     pub(crate) fn is_dead(self, own: Self) -> bool {
-        if self == Self::NONE || (self.0 ^ own.0) >> NAMESPACE_AT & NAMESPACE != 0 {
+        if self == Self::NONE || self.namespace() == UNKNOWN || self.namespace() != own.namespace() {
             return false;
         }
         let Some(pid) = i32::try_from(self.pid()).ok().and_then(Pid::from_raw) else {
@@ -124,6 +125,11 @@ impl ProcessId {
             Some(start) => (self.start() != 0 && start & START != self.start()) || is_left_over(self.pid()),
             None => false,
         }
+    }
+
+    /// The PID and time namespaces of the process; `UNKNOWN` if they were not known.
+    fn namespace(self) -> u64 {
+        self.0 >> NAMESPACE_AT & NAMESPACE
     }
 }
 
@@ -158,15 +164,26 @@ fn of(pid: u32, file: &str) -> PathBuf {
     PathBuf::from(format!("/proc/{pid}/{file}"))
 }
 
-/// The PID and time namespaces as one number. Linux numbers namespaces consecutively.
+/// The PID and time namespaces of this process as one number; `UNKNOWN` if the system does not say.
 fn namespace() -> u64 {
+    // Other systems have no such namespaces.
+    if !cfg!(target_os = "linux") {
+        return 1;
+    }
     let number = |kind| {
         let link = fs::read_link(format!("/proc/self/ns/{kind}")).ok()?;
         let (_, number) = link.to_str()?.split_once('[')?;
         number.strip_suffix(']')?.parse::<u64>().ok()
     };
-    let [pids, time] = ["pid", "time"].map(|kind| number(kind).unwrap_or(0).wrapping_sub(FIRST_NAMESPACE));
-    pids.wrapping_add(time.wrapping_mul(0x9e37_79b1))
+    namespace_of(number("pid"), number("time"))
+}
+
+/// The namespaces with these inode numbers as one number. Linux numbers namespaces consecutively;
+/// older kernels have no time namespaces.
+fn namespace_of(pids: Option<u64>, time: Option<u64>) -> u64 {
+    let Some(pids) = pids else { return UNKNOWN };
+    let [pids, time] = [pids, time.unwrap_or(0)].map(|number| number.wrapping_sub(FIRST_NAMESPACE));
+    1 + pids.wrapping_add(time.wrapping_mul(0x9e37_79b1)) % NAMESPACE
 }
 
 /// The current boot of the kernel, as a number; 0 if the system does not say.
@@ -212,5 +229,18 @@ mod tests {
         assert!(name.is_dead(own));
         child.wait().expect("waited for");
         assert!(name.is_dead(own));
+    }
+
+    /// Where `/proc` is not mounted, two containers may have one pid.
+    // Holds: RG8.
+    #[test]
+    fn processes_in_namespaces_that_are_not_known_are_alive() {
+        let (own, start) = (ProcessId::own(), start_of(std::process::id()).expect("a start"));
+        let [known, unknown] = [namespace(), UNKNOWN].map(|namespace| ProcessId::new(own.pid(), start + 1, namespace));
+        assert!(known.is_dead(own) && !unknown.is_dead(own) && !known.is_dead(unknown) && !unknown.is_dead(unknown));
+        assert_eq!(namespace_of(None, Some(FIRST_NAMESPACE)), UNKNOWN);
+        // Every known one has a number, also on a kernel without time namespaces.
+        let numbers = (0..3 * NAMESPACE).map(|number| namespace_of(Some(FIRST_NAMESPACE + number), None));
+        assert!(numbers.clone().all(|number| number != UNKNOWN && number <= NAMESPACE));
     }
 }
