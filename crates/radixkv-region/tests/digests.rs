@@ -6,6 +6,7 @@ mod common;
 use std::{
     collections::HashMap,
     fs,
+    os::unix::fs::MetadataExt as _,
     panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
     sync::{
         Arc, Barrier,
@@ -578,6 +579,19 @@ fn threads_that_reach_a_quota_at_once_evict_one_block_for_each_that_they_store()
 }
 
 /// A header that was changed on purpose and has a right checksum.
+/// The open file says who owns it, whatever its path leads to by now.
+#[test]
+fn the_owner_of_a_regions_file_is_that_of_the_open_file() {
+    let (place, layout) = (Place::new("digest-owner"), DigestLayout::new(ENTRY, 8));
+    let region = DigestRegion::create(place.path(), &layout).expect("created");
+    let owner = fs::metadata(place.path()).expect("it is there").uid();
+    assert_eq!(region.file_owner().expect("asked"), Some(owner));
+    fs::remove_file(place.path()).expect("removed");
+    assert_eq!(region.file_owner().expect("asked"), Some(owner));
+    let memory = Memory::anonymous(layout.region_bytes().expect("a layout")).expect("memory");
+    assert_eq!(DigestRegion::format(memory, &layout).expect("formatted").file_owner().expect("asked"), None);
+}
+
 // Holds: RG15.
 #[test]
 fn a_header_with_labels_of_another_size_is_refused() {

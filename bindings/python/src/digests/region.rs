@@ -59,9 +59,7 @@ impl DigestRegion {
             (None, None) => return Err(PyTypeError::new_err("a region without a name needs block_bytes and size")),
         };
         let region = opened.map_err(|error| errors::open(&place, error))?;
-        if let Some(path) = &path {
-            check_owner(path)?;
-        }
+        check_owner(&region, &place)?;
         let layout = region.layout();
         Ok(Self { held: Held::new(Mutex::new(Some(Arc::new(region)))), path, layout })
     }
@@ -213,9 +211,8 @@ fn path_of(name: &str) -> PyResult<PathBuf> {
 
 /// Refuses a file of another user, who could read and change the stored blocks: everyone can create
 /// files in `/dev/shm`.
-fn check_owner(path: &Path) -> PyResult<()> {
-    let place = path.display();
-    let owner = fs::metadata(path).map_err(|error| errors::io(&place.to_string(), &error))?.uid();
+fn check_owner(region: &radixkv_region::DigestRegion, place: &str) -> PyResult<()> {
+    let Some(owner) = region.file_owner().map_err(|error| errors::io(place, &error))? else { return Ok(()) };
     // The owner of a process's directory in /proc is its effective user.
     let user = fs::metadata("/proc/self").map_err(|error| errors::io("/proc/self", &error))?.uid();
     if owner == user {

@@ -17,7 +17,7 @@ mod sealed;
 mod sum;
 mod table;
 
-use std::{path::Path, sync::Arc};
+use std::{io, path::Path, sync::Arc};
 
 pub use blocks::{BatchError, DigestBlocks, DigestPut, Presence};
 pub use census::{Census, DigestObserver, NamespaceCensus, ProcessCensus, Verified};
@@ -193,6 +193,17 @@ impl DigestRegion {
         region.account(region.slot()).begin();
         region.begin_count();
         Self { region, quota: gauge::AtomicU64::new(0) }
+    }
+
+    /// The user who owns the region's file and so can read and change its blocks; `None` if the
+    /// region is in memory that the caller mapped. It is the owner of the file that is open, whatever
+    /// file is at the path now.
+    ///
+    /// # Errors
+    ///
+    /// The system's error.
+    pub fn file_owner(&self) -> io::Result<Option<u32>> {
+        self.region.file_owner()
     }
 
     /// The sizes of the region.

@@ -8,7 +8,7 @@ mod run;
 mod space;
 mod write;
 
-use std::{fs::File, io, path::Path};
+use std::{fs::File, io, os::unix::fs::MetadataExt, path::Path};
 
 pub use read::{Get, ReadError, Source};
 pub use run::PutRun;
@@ -258,6 +258,12 @@ impl Region {
     /// The pid of the process that opened the region.
     pub(crate) fn opener(&self) -> u32 {
         self.own.pid()
+    }
+
+    /// The user who owns the open file, if the region is in one.
+    pub(crate) fn file_owner(&self) -> io::Result<Option<u32>> {
+        let about = self.file.as_ref().map(File::metadata).transpose()?;
+        Ok(about.map(|about| about.uid()))
     }
 
     pub(crate) fn slot(&self) -> usize {
