@@ -146,17 +146,21 @@ impl DigestRegion {
     }
 
     /// Removes blocks that were stored at least `age` ago, from the given namespace or from all.
-    /// Returns how many.
+    /// Returns how many. Blocks that cannot be read have no age and are also removed: those from
+    /// before a restart of the machine, and those with a damaged record.
     pub fn trim(&self, age: Duration, namespace: Option<&str>) -> usize {
         let millis = u64::try_from(age.as_millis()).unwrap_or(u64::MAX);
-        let Some(before) = process::now().checked_sub(millis) else { return 0 };
+        let before = process::now().checked_sub(millis);
         let mut meant = [namespace.is_none(); NAMESPACES];
         for (number, known) in self.region.table().all() {
             meant[number as usize - 1] |= Some(known.name()) == namespace;
         }
         self.region.discard_all(|entry| {
             let number = self.region.charged(entry).map(|(number, _)| number);
-            number.is_some_and(|number| meant[number - 1]) && entry.stored_at() <= before
+            // If the state has changed since, the block is not removed.
+            let is_unreadable = || entry.is_unfit(entry.look(), self.region.boot()) == Some(Miss::Damaged);
+            let is_meant = number.is_some_and(|number| meant[number - 1]);
+            is_meant && (before.is_some_and(|before| entry.stored_at() <= before) || is_unreadable())
         })
     }
 
@@ -239,4 +243,28 @@ fn has_checksum(entry: &Entry<'_>, number: u64, namespace: &Namespace) -> bool {
     let len = namespace.block_bytes().min(words.len() * WORD);
     let seed = DigestKey::from_words(entry.key_words()).seed(number);
     sum::of(&words[..len.div_ceil(WORD)], len, seed) == entry.checksum()
+}
+
+#[cfg(all(test, not(radixkv_loom)))]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::{DigestPut, Memory, entry::NEVER};
+
+    // Holds: RG4.
+    #[test]
+    fn blocks_from_before_a_restart_of_the_machine_are_trimmed_whatever_their_time() {
+        let layout = DigestLayout::new(8, 8);
+        let memory = Memory::anonymous(layout.region_bytes().expect("a layout")).expect("memory");
+        let region = Arc::new(DigestRegion::format(memory, &layout).expect("formatted"));
+        let [one, two] = ["one", "two"].map(|name| region.namespace(&Namespace::new(name, 16, 8)).expect("opened"));
+        let key = |number| DigestKey::new(&[number; 16]).expect("a digest");
+        for blocks in [&one, &two] {
+            assert_eq!(blocks.put_from(&[key(1)], &[&[7; 8]], None), Ok(vec![DigestPut::Stored]));
+            assert!(blocks.claim(&key(2), NEVER, 0).expect("room").publish(region.region.boot() ^ 1));
+        }
+        assert_eq!(region.trim(Duration::from_secs(3600), Some("one")), 1);
+        assert_eq!((region.trim(Duration::MAX, None), region.stats().blocks), (1, 2));
+    }
 }
