@@ -243,8 +243,21 @@ impl DigestBlocks {
     /// [`BatchError::KeyBytes`].
     pub fn remove(&self, keys: &[DigestKey]) -> Result<usize, BatchError> {
         self.check_keys(keys)?;
-        let found = keys.iter().filter_map(|key| self.find(key).ok());
-        Ok(found.filter(|(entry, state)| self.inner().discard(*entry, *state)).count())
+        Ok(keys.iter().filter(|key| self.remove_block(key)).count())
+    }
+
+    /// Removes a block with all its copies: two puts at once may store it twice.
+    fn remove_block(&self, key: &DigestKey) -> bool {
+        let (region, hash) = (self.inner(), key.hash(self.number));
+        let entries = region.index().candidates(hash).map(|number| region.entry(number));
+        let removed = entries.filter(|entry| {
+            let state = entry.look();
+            let is_meant = state.kind() == Kind::Ready
+                && entry.hash() == hash
+                && entry.lacks_digest(state, key, self.number, region.boot()).is_none();
+            is_meant && region.discard(*entry, state)
+        });
+        removed.count() > 0
     }
 
     /// Removes all blocks of the namespace. Returns how many; does nothing in a forked child.
@@ -508,5 +521,33 @@ impl DigestBlocks {
         let entry = region.entry(self.recent.take_oldest(age_of)?);
         let seen = entry.look();
         (seen.kind() == Kind::Ready && is_meant(&entry)).then(|| region.displace(entry, seen, kept))?
+    }
+}
+
+#[cfg(all(test, not(radixkv_loom)))]
+mod tests {
+    use super::*;
+    use crate::{DigestLayout, Memory};
+
+    /// A block is stored twice if a cell becomes empty while two threads put it.
+    #[test]
+    fn both_copies_of_a_block_that_is_stored_twice_are_removed() {
+        let layout = DigestLayout::new(8, 8);
+        let memory = Memory::anonymous(layout.region_bytes().expect("a layout")).expect("memory");
+        let region = Arc::new(DigestRegion::format(memory, &layout).expect("formatted"));
+        let blocks = region.namespace(&Namespace::new("", 16, 8)).expect("opened");
+        let [key, other] = [1, 2].map(|byte| DigestKey::new(&[byte; 16]).expect("a digest"));
+        let hash = key.hash(blocks.number);
+        let first = blocks.claim(&key, NEVER, 0).expect("room");
+        blocks.inner().index().remove(hash, first.entry().number());
+        let second = blocks.claim(&key, NEVER, 0).expect("room");
+        assert!(blocks.inner().index().insert(hash, first.entry().number(), |_| None));
+        for claimed in [first, second] {
+            assert!(claimed.publish(blocks.inner().boot()));
+        }
+        assert_eq!(blocks.put_from(&[other], &[&[7; 8]], None), Ok(vec![DigestPut::Stored]));
+        assert_eq!((region.stats().blocks, blocks.remove(&[key, key])), (3, Ok(1)));
+        assert_eq!(blocks.exists(&[key, other]), Ok(vec![Presence::Absent, Presence::Stored]));
+        assert_eq!(region.stats().blocks, 1);
     }
 }
