@@ -172,6 +172,26 @@ fn blocks_are_trimmed_and_damage_is_found() {
     assert_eq!(said(&place.run("trim --older-than 0s")), "removed 5 blocks, 0 are left\n");
 }
 
+/// A `create` that is killed leaves a file with all the memory beside the region's, and perhaps the
+/// region.
+// Holds: RG5.
+#[test]
+fn what_a_killed_create_left_is_removed() {
+    let place = Place::new("unfinished");
+    let name = place.0.file_name().expect("a name").to_str().expect("text");
+    let unfinished = place.0.with_file_name(format!(".{name}.new"));
+    fs::write(&unfinished, vec![0; 4096]).expect("written");
+    let removed = place.run("remove");
+    assert!(removed.status.success() && said(&removed).contains("left beside"), "{}", said(&removed));
+    assert!(!unfinished.exists() && place.run("remove").status.code() == Some(2));
+    let region = fill(&place.0, "one", 1);
+    fs::hard_link(&place.0, &unfinished).expect("linked");
+    // Its maker lives, so the file beside the region is not left over.
+    assert_eq!((place.run("remove").status.code(), place.0.exists(), unfinished.exists()), (Some(2), true, true));
+    drop(region);
+    assert!(place.run("remove").status.success() && !place.0.exists() && !unfinished.exists());
+}
+
 // Holds: RG19.
 #[test]
 fn what_is_no_region_is_refused_and_left() {

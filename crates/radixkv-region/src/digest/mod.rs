@@ -150,6 +150,19 @@ impl DigestRegion {
         Region::open_or_create(path, &layout.0).map(Self::over)
     }
 
+    /// Removes the file `.NAME.new` beside `path`, which a process leaves that is killed while it
+    /// creates a region there. Returns whether there was such a file.
+    ///
+    /// The file holds the memory of the whole region. If the region is already at `path`, the file is
+    /// its second name, and only that name is removed. A file that a living process is making stays.
+    ///
+    /// # Errors
+    ///
+    /// The system's error.
+    pub fn remove_unfinished(path: impl AsRef<Path>) -> io::Result<bool> {
+        Region::remove_unfinished(path.as_ref())
+    }
+
     /// Creates a region in memory that the caller mapped, as [`Region::format`] does.
     ///
     /// # Errors

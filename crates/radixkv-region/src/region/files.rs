@@ -92,6 +92,13 @@ fn begin(path: &Path) -> io::Result<(File, Unfinished)> {
     Err(io::ErrorKind::TimedOut.into())
 }
 
+/// Removes the file that a killed maker left beside a region's path. False if there is none, or if a
+/// region is being made.
+pub(super) fn clean(path: &Path) -> io::Result<bool> {
+    let name = beside(path)?;
+    Ok(name.try_exists()? && remove_left_over(&name)?)
+}
+
 /// Removes a file that its maker, now dead, did not finish. False if it is being made.
 ///
 /// Only its name is removed: if the maker had already linked the file, it may be a region that

@@ -219,6 +219,11 @@ impl Region {
         Ok(Self { memory, file: Some(file), geometry, layout, counts, own, slot, boot, recovering })
     }
 
+    /// Removes the file that a killed maker left beside a region's path. Returns whether it did.
+    pub(crate) fn remove_unfinished(path: &Path) -> io::Result<bool> {
+        files::clean(path)
+    }
+
     /// The layout in the file's header. Does not check the rest of the region.
     pub(crate) fn layout_of(path: &Path) -> Result<Layout, OpenError> {
         header::layout(&files::open(path)?.0)

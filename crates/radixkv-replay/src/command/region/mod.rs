@@ -162,6 +162,11 @@ fn verify(name: &Name) -> Done {
 }
 
 fn remove(name: &Name, force: bool) -> Done {
+    let unfinished =
+        || DigestRegion::remove_unfinished(&name.0).map_err(|error| format!("{}, beside it: {error}", name.shown()));
+    if !name.0.try_exists()? && unfinished()? {
+        return print(&format!("removed what a killed process left beside {}", name.shown()));
+    }
     // Fails here if the file is not a region, so no other file is removed.
     let census = name.observe()?.census();
     let living: Vec<_> = census.processes.iter().filter(|process| !process.is_dead).collect();
@@ -171,6 +176,8 @@ fn remove(name: &Name, force: bool) -> Done {
         return Err(what.into());
     }
     fs::remove_file(&name.0).map_err(|error| format!("{}: {error}", name.shown()))?;
+    // A process that was killed while it created the region may have left the file's other name.
+    unfinished()?;
     print(&format!("removed {}", name.shown()))
 }
 
