@@ -37,6 +37,20 @@ fn the_engines_ids_go_in_and_evicted_ones_come_out() {
     assert_eq!((taken(&bench), bench.accounts()), (vec![70], [100, 0, 0, 0]));
 }
 
+// Holds: EP1.
+#[test]
+fn ids_beyond_the_requested_number_stay_in_the_cache() {
+    let bench = bench(4, 8);
+    let pool = bench.cache.external().expect("an external pool");
+    drop(pool.adopt(&[5, 2, 7]).expect("the engine's"));
+    let mut blocks = vec![9];
+    assert_eq!((pool.take_evicted_at_most(0, &mut blocks), blocks.as_slice()), (0, &[9][..]));
+    assert_eq!((pool.take_evicted_at_most(2, &mut blocks), blocks.len()), (2, 3));
+    let left: Vec<_> = [5, 2, 7].into_iter().filter(|block| !blocks.contains(block)).collect();
+    assert_eq!(pool.adopt(&left).expect_err("not taken yet"), AdoptError::Held { block: left[0] });
+    assert_eq!((taken(&bench), pool.take_evicted_at_most(2, &mut blocks)), (left, 0));
+}
+
 // Holds: EP3, EP4.
 #[test]
 fn duplicates_come_back_at_once_or_with_the_evicted() {

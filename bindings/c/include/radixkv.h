@@ -996,12 +996,12 @@ radixkv_status radixkv_cache_adopt(radixkv_cache *cache,
                                    radixkv_reservation **reservation);
 
 // Takes back up to `blocks_room` ids of blocks that the cache evicted, cleared or otherwise
-// released. Writes them to `blocks` and their number to `taken`. Call it again while it fills the
-// whole buffer.
+// released. Writes them to `blocks` and their number to `taken`. The cache keeps the others: call it
+// again while it fills the whole buffer.
 //
 // Errors: NOT_EXTERNAL; INVALID_ARGUMENT if there is no room.
 //
-// Threads: any; takes a short lock.
+// Threads: any; never waits.
 //
 // Pointers: `blocks` is NULL, or points to `blocks_room` numbers.
 radixkv_status radixkv_cache_take_evicted(radixkv_cache *cache,

@@ -2,7 +2,6 @@
 #![allow(unsafe_code)]
 
 use std::mem::MaybeUninit;
-use std::sync::Mutex;
 
 use radixkv::PrefixCache;
 
@@ -15,13 +14,11 @@ use crate::status::Status;
 pub struct Cache {
     pub(crate) core: PrefixCache,
     pub(crate) owner: Owner,
-    /// Evicted ids of an external pool that did not fit into a caller's buffer.
-    pub(crate) returned: Mutex<Vec<u32>>,
 }
 
 impl Cache {
     pub(crate) fn new(core: PrefixCache) -> Self {
-        Self { core, owner: Owner::new(), returned: Mutex::default() }
+        Self { core, owner: Owner::new() }
     }
 }
 

@@ -3,7 +3,6 @@
 #![allow(unsafe_code)]
 
 use std::mem::MaybeUninit;
-use std::sync::PoisonError;
 
 use crate::boundary::{buffer, fill, given, new_handle, output, run, slice};
 use crate::cache::Cache;
@@ -37,12 +36,12 @@ pub unsafe extern "C" fn radixkv_cache_adopt(
 }
 
 /// Takes back up to `blocks_room` ids of blocks that the cache evicted, cleared or otherwise
-/// released. Writes them to `blocks` and their number to `taken`. Call it again while it fills the
-/// whole buffer.
+/// released. Writes them to `blocks` and their number to `taken`. The cache keeps the others: call it
+/// again while it fills the whole buffer.
 ///
 /// Errors: NOT_EXTERNAL; INVALID_ARGUMENT if there is no room.
 ///
-/// Threads: any; takes a short lock.
+/// Threads: any; never waits.
 ///
 /// Pointers: `blocks` is NULL, or points to `blocks_room` numbers.
 #[unsafe(no_mangle)]
@@ -60,17 +59,9 @@ pub unsafe extern "C" fn radixkv_cache_take_evicted(
             return Err(Failure::Invalid { argument: "blocks_room", accepted: "at least 1" });
         };
         let pool = cache.core.external().ok_or(Failure::NotExternal)?;
-        // No code panics while it holds this lock, so the list is consistent even if the lock is
-        // poisoned.
-        let mut returned = cache.returned.lock().unwrap_or_else(PoisonError::into_inner);
-        if returned.len() < room.len() {
-            pool.take_evicted(&mut returned);
-        }
-        let count = returned.len().min(room.len());
-        let rest = returned.len() - count;
-        fill(Some(room), &returned[rest..]);
-        returned.truncate(rest);
-        taken.write(count);
+        let mut evicted = Vec::new();
+        taken.write(pool.take_evicted_at_most(room.len(), &mut evicted));
+        fill(Some(room), &evicted);
         Ok(())
     })
 }

@@ -152,13 +152,31 @@ impl<'a> ExternalPool<'a> {
     /// # Ok::<_, Box<dyn std::error::Error>>(())
     /// ```
     pub fn take_evicted(&self, blocks: &mut Vec<BlockId>) -> usize {
+        self.take_evicted_at_most(usize::MAX, blocks)
+    }
+
+    /// Like [`take_evicted`](Self::take_evicted), but takes at most `most` ids. The others stay in
+    /// the cache until a later call.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// let cache = radixkv::PrefixCache::builder(4, 8).external().build()?;
+    /// let pool = cache.external().expect("built as external");
+    /// drop(pool.adopt(&[5, 2, 7])?); // given up without an insert
+    /// let mut free = Vec::new();
+    /// assert_eq!(pool.take_evicted_at_most(2, &mut free), 2);
+    /// assert_eq!(pool.take_evicted_at_most(2, &mut free), 1);
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn take_evicted_at_most(&self, most: usize, blocks: &mut Vec<BlockId>) -> usize {
         let (inner, returned) = (&self.cache.inner, self.returned);
         // Blocks of cleared namespaces and released leases are freed only when the evictor
         // processes these changes.
         inner.settle_by(LockMode::Tries);
         let before = blocks.len();
         // Another thread may take some between the two calls: then try again with the new number.
-        while !returned.try_take(returned.free(), blocks) {}
+        while !returned.try_take(returned.free().min(most), blocks) {}
         inner.pool.give_back(&blocks[before..]);
         inner.note_blocks_left();
         blocks.len() - before
