@@ -74,6 +74,19 @@ pub(crate) fn catch<R>(verb: impl FnOnce() -> R) -> PyResult<R> {
     catch_unwind(AssertUnwindSafe(verb)).map_err(|panic| internal(&*panic))
 }
 
+/// Runs the end of a handle that Python drops, unless the interpreter has ended. Raises nothing, and
+/// keeps the exception that Python may be handling at a drop.
+pub(crate) fn keep_exception(end: impl FnOnce(Python<'_>)) {
+    Python::try_attach(|py| {
+        let under_way = PyErr::take(py);
+        // A drop cannot report a panic.
+        let _ = catch_unwind(AssertUnwindSafe(|| end(py)));
+        if let Some(error) = under_way {
+            error.restore(py);
+        }
+    });
+}
+
 #[cold]
 pub(crate) fn internal(panic: &(dyn Any + Send)) -> PyErr {
     let words = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));

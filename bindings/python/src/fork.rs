@@ -79,10 +79,9 @@ impl<T> Held<T> {
         self.value.as_mut().ok_or_else(errors::released)
     }
 
-    /// Takes the value out. Later uses of the handle raise.
-    pub(crate) fn take(&mut self) -> PyResult<T> {
-        self.process.check()?;
-        self.value.take().ok_or_else(errors::released)
+    /// Takes the value out for a drop, which must not raise; `None` in a forked child.
+    pub(crate) fn take_to_drop(&mut self) -> Option<T> {
+        if self.process.is_current() { self.value.take() } else { None }
     }
 
     /// Drops the value, if it was not taken or released.

@@ -16,7 +16,7 @@ use super::engine::{Engine, Running};
 use super::errors;
 use super::region::DigestRegion;
 use super::sealing::Key;
-use crate::errors::{catch, released};
+use crate::errors::{catch, keep_exception, released};
 use crate::fork::Held;
 use crate::lease::unpicklable;
 use crate::numbers::{number, number_or_none};
@@ -258,12 +258,20 @@ impl DigestStore {
 impl Drop for DigestStore {
     /// Closes the store as `close` does, so the drop may wait for threads of a tier.
     fn drop(&mut self) {
-        let Ok(held) = self.held.get() else { return };
-        let running = held.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let Some(running) = running else { return };
+        let held = self.held.take_to_drop().map(|held| held.into_inner().unwrap_or_else(PoisonError::into_inner));
+        let mut running = held.flatten();
+        if running.is_none() {
+            return;
+        }
+        keep_exception(|py| {
+            // Dropped with the GIL, which the owners of callers' memory need.
+            if let Some(running) = running.take() {
+                py.detach(|| running.close());
+            }
+        });
         // If the interpreter has ended, no Python thread can wait for it, so closing directly is
         // safe.
-        if Python::try_attach(|py| py.detach(|| catch(|| running.close()))).is_none() {
+        if let Some(running) = running {
             running.close();
         }
     }

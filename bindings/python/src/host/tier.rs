@@ -13,7 +13,7 @@ use radixkv_tiers::Layout;
 use super::claim::Claim;
 use super::errors;
 use crate::cache::duration;
-use crate::errors::{catch, exception};
+use crate::errors::{catch, exception, keep_exception};
 use crate::fork::Held;
 use crate::lease::{parts, unpicklable};
 use crate::memory::Bytes;
@@ -300,9 +300,9 @@ pub(super) fn stats<'py>(py: Python<'py>, tier: &radixkv_host::HostTier) -> PyRe
 impl Drop for HostTier {
     /// The drop may wait for threads of remote tiers, so it lets other Python threads run.
     fn drop(&mut self) {
-        if let Ok(tier) = self.held.take() {
-            let mut tier = Some(tier);
-            Python::try_attach(|py| py.detach(|| catch(|| drop(tier.take()))));
+        let mut tier = self.held.take_to_drop();
+        if tier.is_some() {
+            keep_exception(|py| py.detach(|| drop(tier.take())));
         }
     }
 }

@@ -16,7 +16,7 @@ use super::mover::PythonMover;
 use super::start::TieredStart;
 use super::tier::{self, HostTier, write_policy};
 use crate::cache::{PrefixCache, Shared, duration};
-use crate::errors::{self, catch};
+use crate::errors::{self, catch, keep_exception};
 use crate::fork::Held;
 use crate::lease::{Inserted, Lease, unpicklable};
 use crate::lookup::{check_acquired, deadline};
@@ -379,9 +379,9 @@ impl TieredCache {
 impl Drop for TieredCache {
     /// Releases the GIL: the drop may wait for threads that need it.
     fn drop(&mut self) {
-        if let Ok(tiers) = self.held.take() {
-            let mut tiers = Some(tiers);
-            Python::try_attach(|py| py.detach(|| catch(|| drop(tiers.take()))));
+        let mut tiers = self.held.take_to_drop();
+        if tiers.is_some() {
+            keep_exception(|py| py.detach(|| drop(tiers.take())));
         }
     }
 }
