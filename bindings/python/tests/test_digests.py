@@ -157,6 +157,22 @@ def test_a_cancelled_batch_is_handed_out_all_the_same(region):
         assert store.stats()["cancelled"] == outcomes[2].count(CANCELLED)
 
 
+def test_a_cancelled_removal_is_done_only_where_no_tier_has_the_block(region, tmp_path):
+    tiers = [{"type": "files", "folder": str(tmp_path / name), "bytes": 1 << 20} for name in ("one", "two")]
+    with radixkv.DigestStore(region, "tests", **FACTS, tiers=tiers) as store:
+        seen = set()
+        for number in range(50):
+            keep(store, [number])
+            batch = store.remove([key(number)])
+            while store.exists([key(number)]) != b"\0":
+                pass
+            # The region has removed the block; the tiers below it may still have it.
+            store.cancel(batch)
+            outcome = store.wait(batch, 60)
+            seen.add((outcome[0], store.wait(store.lookup([key(number)]), 60)[0]))
+        assert seen <= {(DONE, MISS), (CANCELLED, MISS), (CANCELLED, DONE)}
+
+
 def test_a_time_to_live_ends(store):
     keep(store, [1], time_to_live=0.05)
     keep(store, [2], time_to_live=600)

@@ -177,8 +177,8 @@ impl Engine {
         if blocks.is_empty() {
             return;
         }
-        let is_cancelled = batch.is_cancelled();
-        match self.below.get(level) {
+        let (is_cancelled, below) = (batch.is_cancelled(), self.below.get(level));
+        match below {
             Some(below) if !is_cancelled => {
                 if !below.ask(batch, &blocks) {
                     blocks.iter().for_each(|index| self.note_failure(batch, *index));
@@ -191,6 +191,8 @@ impl Engine {
         for index in &blocks {
             match (batch.outcome(*index), batch.verb) {
                 (MISS, _) if is_cancelled => batch.note(*index, CANCELLED),
+                // This tier was not asked, so it may have the block.
+                (DONE, Verb::Remove) if below.is_some() => batch.note(*index, CANCELLED),
                 (MISS, Verb::Store(_)) => batch.note(*index, FAILED),
                 _ => {}
             }

@@ -248,7 +248,8 @@ impl DigestStore {
     }
 
     /// cancel(batch): cancels the blocks of the batch that were not started: their outcome is
-    /// CANCELLED. The batch is still returned, once no thread uses its memory.
+    /// CANCELLED, and also that of removals that were not passed on to every tier. The batch is still
+    /// returned, once no thread uses its memory.
     fn cancel(&self, #[pyo3(from_py_with = number)] batch: u64) -> PyResult<()> {
         if self.running()?.engine.batches.cancel(batch) {
             return Ok(());
