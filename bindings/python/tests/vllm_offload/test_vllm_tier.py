@@ -86,6 +86,20 @@ def test_files_below_the_region(replicas, tmp_path):
     first.manager.primary_tier.shutdown()
 
 
+def test_a_chunk_that_came_from_files_expires_in_the_region(replicas, tmp_path):
+    files = {"type": "files", "folder": str(tmp_path / "files"), "bytes": SIZE, "direct_io": False}
+    options = {"region": None, "region_bytes": SIZE, "tiers": [files], "time_to_live": 0.05}
+    tier = replicas(tier=options).tier
+    keys = vllm_engine.keys_of(PROMPT)
+    # The files have the chunks without a limit, the region does not have them.
+    tier._store.wait(tier._store.store(keys, tier._primary_kv_view))
+    tier._store.clear()
+    tier.submit_load(job(0, keys, range(8), is_promotion=True))
+    (loaded,) = finished(tier)
+    time.sleep(0.1)
+    assert loaded.success and tier.present(keys) == [False] * 8
+
+
 def if_built(make, **how):
     """Skips the test where the wheel was built without a feature that it needs."""
     try:

@@ -140,18 +140,20 @@ class RadixKVTier(SecondaryTierManager):
     # Jobs.
 
     def submit_store(self, job_metadata):
-        self._submit(job_metadata, self._store.store, time_to_live=self._time_to_live)
+        self._submit(job_metadata, self._store.store)
 
     def submit_load(self, job_metadata):
         self._submit(job_metadata, self._store.load)
 
-    def _submit(self, job, verb, **how):
+    def _submit(self, job, verb):
         # The first keys, if more can never be in flight. A store abandons the rest. A load is
         # repeated for the rest when its keys are looked up again.
         keys = list(job.keys)[: self._most]
         offsets = job.chunk_ids[: self._most].astype(np.int64) * self.block_size_bytes
         try:
-            self._jobs[verb(keys, self._primary_kv_view, offsets, **how)] = (job, keys)
+            # For a load, the time to live of chunks that it puts into the region.
+            batch = verb(keys, self._primary_kv_view, offsets, time_to_live=self._time_to_live)
+            self._jobs[batch] = (job, keys)
         except radixkv.FullError:
             # A store is abandoned. A load is repeated when its keys are looked up again.
             self._fail(job)
