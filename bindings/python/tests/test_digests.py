@@ -528,6 +528,9 @@ def test_quotas_bound_a_namespace_and_a_process(region, store):
     region.set_process_quota(None)
     keep(store, range(20, 30))
     assert region.stats()["blocks"] == 15
+    for set_quota in (store.set_quota, region.set_process_quota):
+        with pytest.raises(ValueError, match="blocks is 0: must be at least 1, or None for no limit"):
+            set_quota(0)
 
 
 def test_a_full_region_evicts_and_what_is_found_is_right(region, store):

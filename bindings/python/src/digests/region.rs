@@ -102,9 +102,10 @@ impl DigestRegion {
     }
 
     /// set_process_quota(blocks): limits the blocks in the region that this process stored; None
-    /// means no limit. A store beyond the limit evicts a block that this process stored.
+    /// means no limit. A store beyond the limit evicts a block that this process stored. Raises
+    /// ValueError for 0.
     fn set_process_quota(&self, #[pyo3(from_py_with = number_or_none)] blocks: Option<u64>) -> PyResult<()> {
-        self.region()?.set_process_quota(blocks.unwrap_or(0));
+        self.region()?.set_process_quota(quota(blocks)?);
         Ok(())
     }
 
@@ -174,6 +175,14 @@ impl DigestRegion {
 
     fn __reduce__(&self) -> PyResult<()> {
         Err(unpicklable("a region", "it belongs to this process: open it by its name in each process"))
+    }
+}
+
+/// A quota as the region counts it, where 0 means no limit. Refuses the number 0.
+pub(super) fn quota(blocks: Option<u64>) -> PyResult<u64> {
+    match blocks {
+        Some(0) => Err(PyValueError::new_err("blocks is 0: must be at least 1, or None for no limit")),
+        _ => Ok(blocks.unwrap_or(0)),
     }
 }
 

@@ -14,7 +14,7 @@ use super::batch::{CANCELLED, DONE, FAILED, MISS};
 use super::below::Below;
 use super::engine::{Engine, Running};
 use super::errors;
-use super::region::DigestRegion;
+use super::region::{DigestRegion, quota};
 use super::sealing::Key;
 use crate::errors::{catch, keep_exception, released};
 use crate::fork::Held;
@@ -187,9 +187,10 @@ impl DigestStore {
     }
 
     /// set_quota(blocks): limits the blocks of the namespace in the region, from all processes;
-    /// None means no limit. A store beyond the limit evicts a block of the namespace.
+    /// None means no limit. A store beyond the limit evicts a block of the namespace. Raises
+    /// ValueError for 0.
     fn set_quota(&self, #[pyo3(from_py_with = number_or_none)] blocks: Option<u64>) -> PyResult<()> {
-        self.running()?.engine.blocks.set_quota(blocks.unwrap_or(0));
+        self.running()?.engine.blocks.set_quota(quota(blocks)?);
         Ok(())
     }
 

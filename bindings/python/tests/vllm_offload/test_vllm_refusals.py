@@ -128,7 +128,9 @@ def test_another_meaning_of_the_bytes_is_refused_with_both(opened, change, store
     "option, words",
     [
         ({"time_to_live": 0}, "time_to_live is 0"),
-        ({"quota": -1}, "-1"),
+        ({"quota": -1}, "quota is -1"),
+        ({"quota": 0}, "quota is 0: must be at least 1, or None"),
+        ({"process_quota": 0}, "process_quota is 0: must be at least 1, or None"),
         ({"threads": 0}, "0"),
         ({"locality": "moon"}, "moon"),
     ],

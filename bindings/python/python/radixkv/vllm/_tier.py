@@ -80,6 +80,9 @@ class RadixKVTier(SecondaryTierManager):
         self.locality = Locality(locality) if locality is not None else None
         if time_to_live is not None and not time_to_live > 0:
             raise ValueError(f"time_to_live is {time_to_live!r}: must be more than 0 seconds, or None")
+        for name, limit in (("quota", quota), ("process_quota", process_quota)):
+            if limit is not None and limit < 1:
+                raise ValueError(f"{name} is {limit!r}: must be at least 1, or None for no limit")
         self._time_to_live = time_to_live
         self._hash = EngineHash(hash_algo)
         secrets = {"encryption_key": Path(encryption_key_file).read_bytes()} if encryption_key_file else {}
