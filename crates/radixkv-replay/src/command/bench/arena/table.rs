@@ -95,11 +95,13 @@ fn cells(heads: [&str; 2], line: &Line, measured: &Measured) -> [Cell; 8] {
     .map(Cell::from)
 }
 
-/// A number with about three significant digits.
+/// A number with two or three significant digits, however small: on a busy machine a rate can be
+/// less than 0.01.
 fn number(value: f64) -> String {
     match value {
         large if large >= 100.0 => format!("{large:.0}"),
         medium if medium >= 10.0 => format!("{medium:.1}"),
+        tiny if 0.0 < tiny && tiny < 0.1 => format!("{tiny:.*}", (1.0 - tiny.log10().floor()) as usize),
         small => format!("{small:.2}"),
     }
 }
@@ -111,5 +113,13 @@ mod tests {
     #[test]
     fn numbers_have_three_digits() {
         assert_eq!([0.123, 1.234, 12.34, 123.4, 12_345.6].map(number), ["0.12", "1.23", "12.3", "123", "12346"]);
+    }
+
+    #[test]
+    fn no_number_but_zero_is_rounded_to_zero() {
+        let tiny = [0.0987, 0.01, 0.004_2, 0.000_009_87, f64::MIN_POSITIVE];
+        let shown = tiny.map(|value| number(value).parse::<f64>().expect("a number"));
+        assert_eq!(shown[..4], [0.099, 0.01, 0.004_2, 0.000_009_9]);
+        assert!(shown[4] > 0.0 && number(0.0) == "0.00", "{shown:?}");
     }
 }
