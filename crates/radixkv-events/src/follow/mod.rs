@@ -208,14 +208,14 @@ enum Remedy {
     Snapshot,
 }
 
-/// The publisher's answer to a request.
+/// The publisher's answer to a request for a snapshot.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Answer {
     /// No complete answer, or no endpoint for requests.
     None,
-    /// The publisher has no such batches, or no snapshot.
+    /// The publisher has no snapshot.
     Empty,
-    /// Batches, which were fed to the follower.
+    /// A snapshot, which the follower has restored.
     Some,
 }
 
@@ -297,16 +297,13 @@ impl Follow {
                     return Ok(());
                 }
                 Ok(Verdict::Restarted) => (remedies, is_restarted) = (self::remedies(true), true),
-                Ok(Verdict::Gap { missing }) => {
-                    let answer = match remedies.next() {
-                        Some(Remedy::Replay) => self.ask_from(missing.start).await?,
-                        Some(Remedy::Snapshot) => self.restore().await?,
-                        None => Answer::None,
-                    };
-                    if answer == Answer::None {
-                        self.shared.follower().accept_gap(seq);
-                    }
-                }
+                Ok(Verdict::Gap { missing }) => match remedies.next() {
+                    // A request that is not answered is followed by the next one: a publisher that
+                    // was busy may answer that.
+                    Some(Remedy::Replay) => self.ask_from(missing.start).await?,
+                    Some(Remedy::Snapshot) => drop(self.restore().await?),
+                    None => self.shared.follower().accept_gap(seq),
+                },
                 Err(FollowError::Garbage(_)) => {
                     self.restore().await?;
                     return Ok(());
@@ -317,10 +314,8 @@ impl Follow {
     }
 
     /// Requests the batches from `seq` on, and feeds them to the follower up to the first gap.
-    async fn ask_from(&self, seq: u64) -> Result<Answer, FollowError> {
-        let Some(answers) = self.ask(seq.to_be_bytes()).await else { return Ok(Answer::None) };
-        let answer = if answers.is_empty() { Answer::Empty } else { Answer::Some };
-        for (seq, payload) in answers {
+    async fn ask_from(&self, seq: u64) -> Result<(), FollowError> {
+        for (seq, payload) in self.ask(seq.to_be_bytes()).await.unwrap_or_default() {
             let decoded = wire::decode(&payload);
             let verdict = self.shared.follower().receive_decoded(seq, &decoded);
             match verdict {
@@ -329,7 +324,7 @@ impl Follow {
                 Err(refused) => return Err(refused),
             }
         }
-        Ok(answer)
+        Ok(())
     }
 
     /// Requests a snapshot, and replaces the holdings by it if the publisher has one.

@@ -3,7 +3,7 @@
 use std::{sync::mpsc, thread};
 
 use radixkv_events::{
-    Batch, FollowError, HoldError, Numbered, PublishError, Publisher, Snapshot, SubscribeError, Subscriber, now,
+    Batch, Event, FollowError, HoldError, Numbered, PublishError, Publisher, Snapshot, SubscribeError, Subscriber, now,
     wire::{self, Format},
 };
 use zeromq::{PubSocket, RouterSocket, Socket, SocketRecv, SocketSend, ZmqMessage};
@@ -136,6 +136,48 @@ fn an_earlier_life_does_not_come_back() {
     let replay = successor.replay_endpoint().unwrap();
     let subscribe = |endpoint: &str| Subscriber::builder(endpoint).replay(replay).start().unwrap();
     strange(&[message(7, 1, 5), message(1, 2, 6)], is_done, subscribe);
+}
+
+/// A publisher that does not answer a replay is asked for a snapshot before the gap is given up.
+// Holds: WE8, WE11.
+#[test]
+fn a_replay_without_an_answer_is_followed_by_a_snapshot() {
+    let message = |seq: u64, events: Vec<Event>| {
+        let batch = Batch { time: now(), events, rank: None, epoch: Some(1) };
+        [seq.to_be_bytes().to_vec(), wire::encode(&batch, Format::Maps)]
+    };
+    let snapshots = [message(1, vec![stored(5, 2)]), message(4, vec![stored(5, 2), stored(9, 2)])];
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let (send, receive) = mpsc::channel();
+    runtime.spawn(async move {
+        let mut socket = RouterSocket::new();
+        send.send(socket.bind(ANY).await.unwrap().to_string()).unwrap();
+        let mut asked = 0;
+        while let Ok(request) = socket.recv().await {
+            let request = request.into_vec();
+            if request[2] != wire::SNAPSHOT[..] {
+                continue;
+            }
+            let snapshot = snapshots[usize::from(asked > 0)].clone();
+            asked += 1;
+            for [seq, payload] in [snapshot, [wire::END.to_vec(), Vec::new()]] {
+                let frames = vec![request[0].clone(), Vec::new().into(), seq.into(), payload.into()];
+                socket.send(ZmqMessage::try_from(frames).unwrap()).await.unwrap();
+            }
+        }
+    });
+    let replay = receive.recv().unwrap();
+    let [seq, payload] = message(3, vec![stored(9, 2)]);
+    let is_done = |subscriber: &Subscriber| {
+        subscriber.with(|follower| {
+            let is_past = follower.next_seq() == Some(4);
+            assert!(!is_past || (follower.is_complete() && follower.holdings().len() == 2), "{follower:?}");
+            is_past
+        })
+    };
+    strange(&[vec![Vec::new(), seq, payload]], is_done, |endpoint| {
+        Subscriber::builder(endpoint).replay(replay.as_str()).start().unwrap()
+    });
 }
 
 // Holds: WE13.
