@@ -51,7 +51,8 @@ struct Holder {
     media: Vec<Medium>,
     /// The group of layers whose blocks count: the first that covers whole prefixes.
     group: Option<u32>,
-    /// Its blocks, with one bit for each medium that holds the block.
+    /// Its blocks, with one bit for each medium that holds the block; also blocks that the index
+    /// leaves out, whose place may become known later.
     blocks: HashMap<BlockKey, u16>,
     left_out: u64,
 }
@@ -140,10 +141,8 @@ impl Holder {
         if stored.tokens.is_empty() {
             // Known blocks are now in one more medium. The tokens of other blocks are unknown.
             for key in keys {
-                match self.blocks.get_mut(&key) {
-                    Some(media) => *media |= bit,
-                    None => self.left_out += 1,
-                }
+                self.left_out += u64::from(tree.position_of(self.id, key).is_none());
+                *self.blocks.entry(key).or_default() |= bit;
             }
             return Ok(());
         }
@@ -154,10 +153,10 @@ impl Holder {
         let blocks: Vec<(BlockKey, ContentHash)> = keys.zip(contents).collect();
         let parent = stored.parent.map(|parent| parent.bits());
         let added = if stored.bigrams { Err(StoreError::ParentNotFound) } else { tree.store(self.id, parent, &blocks) };
-        match added {
-            Ok(_) => blocks.iter().for_each(|(key, _)| *self.blocks.entry(*key).or_default() |= bit),
-            Err(_) => self.left_out += blocks.len() as u64,
+        if added.is_err() {
+            self.left_out += blocks.len() as u64;
         }
+        blocks.iter().for_each(|(key, _)| *self.blocks.entry(*key).or_default() |= bit);
         Ok(())
     }
 

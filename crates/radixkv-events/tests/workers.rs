@@ -94,6 +94,34 @@ fn what_cannot_be_placed_is_counted_and_other_block_sizes_are_refused() {
     assert_eq!((index.left_out("one"), index.blocks("one")), (1, 0));
 }
 
+/// A copy on the host that was said before the block had a place in the index keeps the block when
+/// it leaves the device: first the copy's tokens are unknown, then its parent.
+// Holds: WE18.
+#[test]
+fn a_copy_counts_that_was_named_before_its_place_was_known() {
+    let (scope, tokens) = (Scope::default(), vec![1, 2, 3, 4]);
+    let hashes = HashScheme::xxh3().chain(&scope, &tokens, BLOCK_SIZE);
+    let block_size = BLOCK_SIZE as u32;
+    let nameless = Stored { hashes: hashes.clone(), medium: Some(Medium::Cpu), ..Stored::default() };
+    let (last, parent) = (vec![hashes[1]], Some(hashes[0]));
+    let orphan =
+        Stored { hashes: last, parent, tokens: vec![3, 4], block_size, medium: Some(Medium::Cpu), ..Stored::default() };
+    let known = Stored { hashes: hashes.clone(), tokens: tokens.clone(), block_size, ..Stored::default() };
+    let removed =
+        |medium| Event::Removed(Removed { hashes: hashes.clone(), medium: Some(medium), ..Removed::default() });
+    for (copy, held, left_out) in [(nameless, 2, 2), (orphan, 0, 1)] {
+        let mut index = Workers::new(BLOCK_SIZE);
+        for event in [Event::Stored(copy), Event::Stored(known.clone()), removed(Medium::Gpu)] {
+            index.update("one", Update::Applied(&event)).unwrap();
+        }
+        let blocks: Vec<_> = index.matches(&scope, &tokens).into_iter().map(|(_, blocks)| blocks).collect();
+        assert_eq!(blocks, [held].into_iter().filter(|&held| held > 0).collect::<Vec<_>>());
+        assert_eq!((index.blocks("one"), index.left_out("one")), (left_out, left_out));
+        index.update("one", Update::Applied(&removed(Medium::Cpu))).unwrap();
+        assert_eq!(index.blocks("one"), 0);
+    }
+}
+
 /// A publisher may say anything: that a block is its own ancestor, that one block has several
 /// parents, tokens and places. The index and the holdings go on, and the worker beside it is
 /// answered for as before.
