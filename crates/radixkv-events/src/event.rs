@@ -83,7 +83,8 @@ impl Group {
     }
 }
 
-/// The owner of blocks, by adapter and salt: equal tokens in two scopes are different blocks.
+/// The owner of blocks, by adapter and salt: equal tokens in two scopes are different blocks. An
+/// empty name or salt is read from the wire as none, so do not use one.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Scope {
     /// The number of an adapter, which vLLM still sends for older readers.

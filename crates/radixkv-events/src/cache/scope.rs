@@ -15,7 +15,8 @@ impl Scope {
     ///
     /// Several parts are joined by U+001F; inside a part, U+001F and U+0010 are escaped by a U+0010
     /// before them. So no two namespaces have the same scope, except one of tokens and one of
-    /// pairs, whose blocks have different hashes.
+    /// pairs, whose blocks have different hashes. An empty salt would be none on the wire, so that
+    /// of one empty part is U+0010.
     ///
     /// # Examples
     ///
@@ -38,6 +39,9 @@ impl Scope {
             salt.push(SEPARATOR);
             append(&mut salt, part);
         }
+        if salt.is_empty() {
+            salt.push(ESCAPE);
+        }
         Self::salted(salt)
     }
 }
@@ -56,6 +60,7 @@ mod tests {
     use std::collections::HashSet;
 
     use super::*;
+    use crate::{Batch, Event, Stored, wire};
 
     #[test]
     fn no_two_names_are_one_scope() {
@@ -66,7 +71,16 @@ mod tests {
             let longer: Vec<_> = names.iter().filter(|name| name.len() == length).cloned().collect();
             names.extend(longer.iter().flat_map(|name| texts.map(|text| [name.as_slice(), &[text]].concat())));
         }
-        let scope = |name: &Vec<&str>| Scope::of_namespace(&cache.namespace(name).name());
+        // As it is read from the wire, where an empty salt is none.
+        let scope = |name: &Vec<&str>| {
+            let scope = Scope::of_namespace(&cache.namespace(name).name());
+            let stored = Event::Stored(Stored { scope, ..Stored::default() });
+            let payload = wire::encode(&Batch { events: vec![stored], ..Batch::default() }, wire::Format::Maps);
+            match wire::decode(&payload).expect("a batch").batch.events.remove(0) {
+                Event::Stored(stored) => stored.scope,
+                other => panic!("{other:?}"),
+            }
+        };
         let scopes: HashSet<Scope> = names.iter().map(scope).collect();
         assert_eq!((scopes.len(), names.len()), (1 + 6 + 36 + 216, 1 + 6 + 36 + 216));
     }
