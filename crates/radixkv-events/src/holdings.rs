@@ -155,6 +155,11 @@ impl Holdings {
         self.media.iter().cloned().zip(blocks).collect()
     }
 
+    /// The number of blocks whose tokens the publisher has not sent.
+    pub fn tokenless(&self) -> usize {
+        self.blocks.values().filter(|held| held.tokens.is_empty()).count()
+    }
+
     /// The number of blocks without a known path from the start of a sequence: an ancestor is not
     /// held, or its tokens are unknown.
     pub fn unrooted(&self) -> usize {

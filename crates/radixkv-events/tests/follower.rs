@@ -153,7 +153,7 @@ fn blocks_without_tokens_are_held_by_name() {
     assert_eq!(holdings.by_medium(), [(Medium::Gpu, 1), (Medium::Cpu, 2)]);
     let (known, unknown) = (BlockHash::Unsigned(1), BlockHash::Unsigned(2));
     assert_eq!((holdings.tokens_to(known).is_some(), holdings.tokens_to(unknown)), (true, None));
-    assert_eq!(holdings.unrooted(), 1);
+    assert_eq!((holdings.unrooted(), holdings.tokenless()), (1, 1));
 
     let mut again = Holdings::default();
     holdings.snapshot().iter().for_each(|event| again.apply(event).unwrap());
@@ -161,6 +161,7 @@ fn blocks_without_tokens_are_held_by_name() {
 
     holdings.apply(&store(2, Some(1), 2)).unwrap();
     assert_eq!((holdings.unrooted(), holdings.tokens_to(unknown).map(|(_, tokens)| tokens.len())), (0, Some(4)));
+    assert_eq!(holdings.tokenless(), 0);
 }
 
 /// Layers with a window say nothing of whole prefixes, whatever their block size is.

@@ -100,6 +100,14 @@ fn blocks_without_tokens_are_not_complete() {
     let seen: Value = serde_json::from_slice(&run(&[&arguments[..], &["--json"]].concat()).stdout).unwrap();
     let worker = &seen["workers"][0];
     assert_eq!((&worker["blocks"], &worker["tokens"], &worker["complete"]), (&3.into(), &Value::Null, &false.into()));
+
+    // The same if their size is known.
+    let arguments = [&arguments[..], &["--block-size", "16"]].concat();
+    let table = text(&run(&arguments).stdout);
+    assert!(table.contains("tokenless") && table.contains("48") && !table.contains("complete"), "{table}");
+    let seen: Value = serde_json::from_slice(&run(&[&arguments[..], &["--json"]].concat()).stdout).unwrap();
+    let worker = &seen["workers"][0];
+    assert_eq!((&worker["tokenless"], &worker["tokens"], &worker["complete"]), (&3.into(), &48.into(), &false.into()));
 }
 
 // Holds: WE14.

@@ -26,6 +26,8 @@ pub(super) struct Worker {
     pub(super) next_batch: Option<u64>,
     /// Blocks in all media together.
     pub(super) blocks: usize,
+    /// Blocks whose tokens the worker has not sent.
+    pub(super) tokenless: usize,
     /// `None` if the worker has not sent its block size.
     pub(super) tokens: Option<u64>,
     pub(super) media: Vec<Medium>,
@@ -56,7 +58,7 @@ impl Worker {
             None if blocks > 0 => None,
             size => Some(blocks as u64 * u64::from(size.unwrap_or(0))),
         };
-        let all_tokens = tokens(holdings.len());
+        let (all_tokens, tokenless) = (tokens(holdings.len()), holdings.tokenless());
         let media = holdings.by_medium().into_iter().map(|(medium, blocks)| Medium {
             medium: medium.name().chars().take(LETTERS).collect(),
             blocks,
@@ -77,11 +79,12 @@ impl Worker {
         Self {
             endpoint: endpoint.to_owned(),
             connected,
-            complete: follower.is_complete() && all_tokens.is_some(),
+            complete: follower.is_complete() && tokenless == 0,
             block_size,
             epoch: follower.epoch(),
             next_batch: follower.next_seq(),
             blocks: holdings.len(),
+            tokenless,
             tokens: all_tokens,
             media: media.collect(),
             batches,
@@ -101,7 +104,7 @@ impl Worker {
         match (self.connected, self.next_batch, self.complete) {
             (false, ..) => "away",
             (true, None, _) => "silent",
-            (true, Some(_), _) if self.tokens.is_none() => "tokenless",
+            (true, Some(_), _) if self.tokenless > 0 => "tokenless",
             (true, Some(_), true) => "complete",
             (true, Some(_), false) => "partial",
         }
