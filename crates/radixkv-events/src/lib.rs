@@ -4,6 +4,8 @@ mod batch;
 #[cfg(feature = "cache")]
 mod cache;
 mod change;
+#[cfg(any(feature = "cache", feature = "zmq"))]
+mod divide;
 #[cfg(feature = "zmq")]
 mod endpoint;
 mod event;

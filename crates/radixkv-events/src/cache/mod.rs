@@ -1,21 +1,31 @@
 //! Records a `radixkv::PrefixCache`: turns its event batches into numbered batches for publishers.
 
 mod scope;
+#[cfg(test)]
+mod tests;
 
-use std::fmt;
-use std::sync::Arc;
+use std::{
+    collections::VecDeque,
+    fmt,
+    sync::{Arc, Mutex, PoisonError},
+};
 
 use radixkv::{CacheEvent, EventBatch, Keys, NamespaceName, PrefixCache, Subscription};
 
 use crate::{
-    batch::{Numbered, new_epoch, now},
+    batch::{Batch, Numbered, new_epoch, now},
     change::{Change, ChangeError},
+    divide::{Bounds, divide},
     event::{BlockId, Medium, Scope},
     hash::HashScheme,
     recorder::{Recorder, RecorderBuilder},
+    wire::{MAX_HASHES, MAX_PAYLOAD},
 };
 #[cfg(feature = "zmq")]
 use crate::{publish::Publisher, publish::Snapshot};
+
+/// Limits of a batch that lists everything: what followers read.
+const LISTED: Bounds = Bounds { events: usize::MAX, bytes: MAX_PAYLOAD, hashes: MAX_HASHES };
 
 /// Turns the event batches of a [`radixkv::PrefixCache`] into batches for a `Publisher`.
 ///
@@ -29,8 +39,8 @@ use crate::{publish::Publisher, publish::Snapshot};
 /// [`accept_gap`](crate::Follower::accept_gap) with its number, then
 /// [`take`](crate::Follower::take) it again.
 ///
-/// A batch's number differs from the number of the cache's batch by a constant, so snapshots need
-/// no coordination with the recording thread.
+/// A list of everything that exceeds a payload ([`MAX_PAYLOAD`](crate::wire::MAX_PAYLOAD)) is
+/// several batches; a follower holds everything after the last of them.
 ///
 /// A namespace is mapped to a scope by [`Scope::of_namespace`], or by the caller's function
 /// ([`scopes`](CacheRecorderBuilder::scopes)). A namespace that compares pairs ([`Keys::Bigrams`])
@@ -67,8 +77,9 @@ pub struct CacheRecorder {
     scope: LastScope,
     /// The snapshot from `build`, until the first batch is made from it.
     first: Option<EventBatch>,
-    /// The number of the cache's first batch after `first`; batch numbers are counted from it.
-    base: u64,
+    /// The remaining batches of the last list of everything.
+    listed: VecDeque<Numbered>,
+    numbering: Arc<Mutex<Numbering>>,
     /// The number of the cache's next batch to record; `None` if the next batch must list
     /// everything.
     next: Option<u64>,
@@ -82,6 +93,25 @@ pub struct CacheRecorderBuilder {
     recorder: RecorderBuilder,
     scopes: Arc<ScopeOf>,
     channel: usize,
+    /// Limits of a batch that lists everything.
+    bounds: Bounds,
+}
+
+/// How the numbers of batches follow from those of the cache's batches, since everything was listed
+/// last.
+#[derive(Debug, Clone, Copy)]
+struct Numbering {
+    /// The number of the cache's first batch after the list.
+    from: u64,
+    /// The number of the batch that is made from it.
+    seq: u64,
+}
+
+impl Numbering {
+    /// The number of the batch that is made from one of the cache's; `None` for one before the list.
+    fn of(self, batch: u64) -> Option<u64> {
+        Some(self.seq + batch.checked_sub(self.from)?)
+    }
 }
 
 type ScopeOf = dyn Fn(&NamespaceName) -> Scope + Send + Sync;
@@ -128,7 +158,8 @@ impl CacheRecorderBuilder {
             subscription,
             recorder: self.recorder.clone().build(),
             scope: LastScope::default(),
-            base: first.number(),
+            listed: VecDeque::new(),
+            numbering: Arc::new(Mutex::new(Numbering { from: first.number(), seq: 1 })),
             first: Some(first),
             next: None,
             resets: 0,
@@ -143,7 +174,7 @@ impl CacheRecorder {
         // No limit: recorded events are taken immediately.
         let recorder = Recorder::builder(cache.block_size(), scheme).epoch(new_epoch()).max_pending_blocks(usize::MAX);
         let scopes: Arc<ScopeOf> = Arc::new(Scope::of_namespace);
-        CacheRecorderBuilder { cache: cache.clone(), recorder, scopes, channel: 4096 }
+        CacheRecorderBuilder { cache: cache.clone(), recorder, scopes, channel: 4096, bounds: LISTED }
     }
 
     /// Returns the changes since the last call as the next batch; `None` if nothing has changed, or
@@ -156,6 +187,9 @@ impl CacheRecorder {
     /// of this crate. The next call lists everything again.
     #[expect(clippy::should_implement_trait, reason = "an iterator would end, and this goes on")]
     pub fn next(&mut self) -> Result<Option<Numbered>, ChangeError> {
+        if let Some(part) = self.listed.pop_front() {
+            return Ok(Some(part));
+        }
         let Some(next) = self.next else { return self.say_everything().map(Some) };
         loop {
             let Some(batch) = self.subscription.try_next() else {
@@ -202,12 +236,13 @@ impl CacheRecorder {
     #[cfg(feature = "zmq")]
     pub fn pump(&mut self, publisher: &Publisher) -> Result<usize, ChangeError> {
         for pumped in 0..=self.settings.channel {
-            // Listing everything takes long, and the batch would be dropped.
-            if self.next.is_none() && !publisher.has_room() {
+            // Listing everything takes long, and the batches would be dropped.
+            if (self.next.is_none() || !self.listed.is_empty()) && !publisher.has_room() {
                 return Ok(pumped);
             }
             let Some(numbered) = self.next()? else { return Ok(pumped) };
             if publisher.publish(numbered).is_err() {
+                self.listed.clear();
                 self.next = None;
             }
         }
@@ -220,24 +255,32 @@ impl CacheRecorder {
     #[cfg(feature = "zmq")]
     pub fn snapshots(&self) -> impl FnMut() -> Snapshot + Send + 'static {
         let settings = self.settings.clone();
-        let (epoch, base) = (Some(self.epoch()), self.base);
+        let (epoch, numbering) = (Some(self.epoch()), Arc::clone(&self.numbering));
         move || {
-            let snapshot = settings.cache.snapshot();
+            let (next, snapshot) = loop {
+                let snapshot = settings.cache.snapshot();
+                // If everything was listed since, the snapshot has no number: it is taken again.
+                if let Some(next) = current(&numbering).of(snapshot.number()) {
+                    break (next, snapshot);
+                }
+            };
             let mut recorder = settings.recorder.clone().build();
             let recorded = record(&snapshot, &mut recorder, &settings, &mut LastScope::default());
             debug_assert_eq!(recorded, Ok(()), "a snapshot is what is cached at one moment");
             let events = recorder.take(now()).map_or_else(Vec::new, |numbered| numbered.batch.events);
-            Snapshot { next: snapshot.number() - base + 1, epoch, events }
+            Snapshot { next, epoch, events }
         }
     }
 
     fn record(&mut self, batch: &EventBatch) -> Result<Numbered, ChangeError> {
         record(batch, &mut self.recorder, &self.settings, &mut self.scope)?;
         self.next = Some(batch.number() + 1);
-        Ok(self.recorder.take_as(batch.number() - self.base + 1, now()))
+        let seq = current(&self.numbering).of(batch.number()).expect("a batch after the last list");
+        Ok(self.recorder.take_as(seq, now()))
     }
 
-    /// Resets the recorder, and makes a batch that lists everything that is cached now.
+    /// Resets the recorder, and makes batches that list everything that is cached now. Returns the
+    /// first of them.
     fn say_everything(&mut self) -> Result<Numbered, ChangeError> {
         self.next = None;
         self.resets += 1;
@@ -245,11 +288,26 @@ impl CacheRecorder {
         self.recorder.forget();
         self.recorder.record(&Change::Cleared)?;
         record(&snapshot, &mut self.recorder, &self.settings, &mut self.scope)?;
-        self.next = Some(snapshot.number());
+        let numbering = current(&self.numbering);
         // One less than the number of the next batch: 0 the first time, later the number of a lost
-        // batch.
-        Ok(self.recorder.take_as(snapshot.number() - self.base, now()))
+        // batch. Each further batch of the list moves the numbers after it by one.
+        let first = numbering.of(snapshot.number()).expect("a snapshot after the last list") - 1;
+        let Numbered { seq, batch } = self.recorder.take_as(first, now());
+        let lists = divide(batch.events, self.settings.bounds);
+        let Batch { time, rank, epoch, .. } = batch;
+        self.listed = (seq..)
+            .zip(lists)
+            .map(|(seq, events)| Numbered { seq, batch: Batch { time, events, rank, epoch } })
+            .collect();
+        let numbering = Numbering { from: snapshot.number(), seq: seq + self.listed.len() as u64 };
+        *self.numbering.lock().unwrap_or_else(PoisonError::into_inner) = numbering;
+        self.next = Some(snapshot.number());
+        Ok(self.listed.pop_front().expect("there is at least one list"))
     }
+}
+
+fn current(numbering: &Mutex<Numbering>) -> Numbering {
+    *numbering.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Records the events of one of the cache's batches.

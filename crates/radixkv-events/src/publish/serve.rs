@@ -2,7 +2,7 @@
 //! snapshots.
 
 use std::{
-    future, io,
+    future, io, iter,
     net::{Ipv4Addr, SocketAddr},
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{Arc, atomic::Ordering::Relaxed, mpsc::SyncSender},
@@ -22,9 +22,10 @@ use zeromq::{
 use super::{Counts, PublishError, PublisherBuilder, Snapshot, ring::Ring};
 use crate::{
     batch::{Batch, Numbered, now},
+    divide::{self, divide},
     endpoint,
     relay::{Bounds, Relay},
-    wire::{self, END, Format, SNAPSHOT},
+    wire::{self, END, Format, MAX_HASHES, SNAPSHOT},
 };
 
 /// How long the thread waits before it closes the sockets, so that sent messages reach the relays.
@@ -42,9 +43,13 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// Maximum number of concurrent answers. A request beyond it gets no answer; the peer has to repeat
 /// it.
 const ANSWERS: usize = 8;
-/// Maximum number of a snapshot's events in one batch.
-const SNAPSHOT_EVENTS: usize = 64;
 
+/// Limits of a batch of a snapshot: less than followers read, because each must arrive in a short
+/// time.
+const SNAPSHOT_BATCH: divide::Bounds = divide::Bounds { events: 64, bytes: 4 << 20, hashes: MAX_HASHES };
+
+/// The numbers and payloads of an answer.
+type Payloads = Box<dyn Iterator<Item = (u64, Bytes)> + Send>;
 type Bound = Result<(String, Option<String>), PublishError>;
 
 /// Binds, reports the result to `ready`, and serves until the queue is closed and empty.
@@ -144,22 +149,23 @@ impl Server {
         else {
             return;
         };
+        let kept = |seq| Box::new(self.ring.from(seq).into_iter()) as Payloads;
         let payloads = match (what == SNAPSHOT, &mut self.settings.snapshot) {
-            (false, _) => self.ring.from(u64::from_be_bytes(what)),
+            (false, _) => kept(u64::from_be_bytes(what)),
             // A panic of the source must not end the thread, which also sends the batches.
             (true, Some(snapshot)) => match catch_unwind(AssertUnwindSafe(snapshot)) {
-                Ok(snapshot) => payloads(&snapshot, self.settings.format),
+                Ok(snapshot) => payloads(snapshot, self.settings.format),
                 Err(_) => {
                     // Relaxed: a count.
                     counts.snapshot_panics.fetch_add(1, Relaxed);
-                    Vec::new()
+                    Box::new(iter::empty())
                 }
             },
-            (true, None) => Vec::new(),
+            (true, None) => Box::new(iter::empty()),
         };
         let topic = self.topic.clone();
         tokio::spawn(async move {
-            let answers = payloads.into_iter().map(|(seq, payload)| [topic.clone(), number(seq), payload]);
+            let answers = payloads.map(|(seq, payload)| [topic.clone(), number(seq), payload]);
             let end = [Bytes::new(), Bytes::copy_from_slice(&END), Bytes::new()];
             for [topic, seq, payload] in answers.chain([end]) {
                 let frames = [identity.clone(), Bytes::new(), topic, seq, payload];
@@ -172,16 +178,12 @@ impl Server {
     }
 }
 
-/// Encodes a snapshot as payloads. An empty snapshot has one payload without events.
-fn payloads(snapshot: &Snapshot, format: Format) -> Vec<(u64, Bytes)> {
-    let batch = |events: &[_]| {
-        let batch = Batch { time: now(), events: events.to_vec(), rank: None, epoch: snapshot.epoch };
-        (snapshot.next, wire::encode(&batch, format).into())
-    };
-    if snapshot.events.is_empty() {
-        return vec![batch(&[])];
-    }
-    snapshot.events.chunks(SNAPSHOT_EVENTS).map(batch).collect()
+/// Encodes a snapshot as payloads that followers read, each when it is sent. An empty snapshot has
+/// one payload without events.
+fn payloads(Snapshot { next, epoch, events }: Snapshot, format: Format) -> Payloads {
+    let batches =
+        divide(events, SNAPSHOT_BATCH).into_iter().map(move |events| Batch { time: now(), events, rank: None, epoch });
+    Box::new(batches.map(move |batch| (next, wire::encode(&batch, format).into())))
 }
 
 /// Waits for the next valid request. Ignores other messages.
@@ -224,4 +226,34 @@ fn number(seq: u64) -> Bytes {
 
 fn message<const N: usize>(frames: [Bytes; N]) -> ZmqMessage {
     ZmqMessage::try_from(Vec::from(frames)).expect("there are frames")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{BlockHash, Event, Follower, Stored};
+
+    /// A snapshot with more bytes than a payload may have, in one event and in all.
+    // Holds: WE11.
+    #[test]
+    fn a_snapshot_beyond_a_payload_is_divided() {
+        let block_size = 1 << 18;
+        let stored = |from: u64, blocks: u64| {
+            let tokens = vec![u32::MAX; blocks as usize * block_size];
+            let hashes = (from..from + blocks).map(BlockHash::Unsigned).collect();
+            Event::Stored(Stored { hashes, tokens, block_size: block_size as u32, ..Stored::default() })
+        };
+        let snapshot = Snapshot { next: 5, epoch: Some(1), events: vec![stored(0, 52), stored(100, 4)] };
+        let (mut events, mut count) = (Vec::new(), 0);
+        for (next, payload) in payloads(snapshot, Format::Maps) {
+            let batch = wire::decode(&payload).expect("a batch that followers read").batch;
+            assert_eq!((next, batch.epoch), (5, Some(1)));
+            events.extend(batch.events);
+            count += 1;
+        }
+        let mut follower = Follower::new();
+        follower.restore(5, Some(1), &events).expect("of one block size");
+        assert_eq!((follower.holdings().len(), follower.holdings().unrooted()), (56, 0));
+        assert!(count > 1, "{count} payloads");
+    }
 }
