@@ -201,6 +201,24 @@ fn a_tier_smaller_than_a_request_is_said_before_the_replay() {
     assert_eq!(ReplayConfig::default().shortages(&trace).expect("no tiers"), []);
 }
 
+/// An unfinished block counts on the device, as in the replay, and in no tier below it.
+// Holds: HT6.
+#[test]
+fn a_shortage_is_what_the_replay_bypasses_or_loses() {
+    let trace = trace(&[&[1, 2, 3, 4, 5, 6, 7], &[11, 12, 13, 14, 15, 16, 17]]);
+    let replayed = |device, host| {
+        let config = config(device, Tiers::new(Capacity::Blocks(host)).host_block_size(1));
+        let short = config.shortages(&trace).expect("sizes");
+        let replayed = run(&trace, &config);
+        let kept = replayed.report.tiers.map_or(0, |tiers| tiers.leftovers.iter().map(|left| left.blocks).sum());
+        (short.iter().map(|short| short.needed_blocks).collect::<Vec<_>>(), replayed.outcomes[0].hit_blocks, kept)
+    };
+    assert_eq!(replayed(3, 6), (vec![4], None, 0));
+    // The second request evicts the three whole blocks of the first.
+    assert_eq!(replayed(4, 6), (vec![], Some(0), 6));
+    assert_eq!(replayed(4, 5).0, [6]);
+}
+
 #[test]
 fn what_does_not_go_together_is_refused() {
     let (trace, tiers) = (trace(&[A]), Tiers::new(Capacity::Blocks(3)));

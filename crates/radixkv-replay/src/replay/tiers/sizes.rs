@@ -86,11 +86,10 @@ impl Sizes {
 
     /// The tiers that are smaller than the largest request; `keys` are the lengths in tokens.
     fn shortages(&self, keys: impl Iterator<Item = usize> + Clone) -> Vec<Shortage> {
-        let blocks = |tokens: usize, size: usize| tokens / size;
-        let of = |tokens: Option<usize>, size| tokens.map_or(0, |tokens| blocks(tokens, size));
-        let largest = of(keys.clone().max(), self.block_size);
-        let served = keys.filter(|&tokens| blocks(tokens, self.block_size) <= self.max_blocks).max();
-        let served = of(served, self.host_block_size);
+        // An unfinished block also takes a block of the device, but is never evicted to a tier.
+        let largest = keys.clone().max().unwrap_or(0).div_ceil(self.block_size);
+        let served = keys.filter(|tokens| tokens.div_ceil(self.block_size) <= self.max_blocks).max().unwrap_or(0);
+        let served = served / self.block_size * self.block_size / self.host_block_size;
         let part = "only a part of its evicted blocks is kept";
         let all = [
             ("device", Some(self.device), self.block_size, largest, "it is bypassed, as are all larger ones"),
