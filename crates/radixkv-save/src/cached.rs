@@ -61,12 +61,14 @@ impl<'a> Cached<'a> {
     /// removed since the snapshot.
     fn note_uses(&mut self, cache: &PrefixCache, run_of: &[u32]) {
         let Self { namespaces, runs } = self;
-        for (number, name) in namespaces.iter().enumerate() {
+        for (namespace, name) in namespaces.iter().enumerate() {
             let parts: Vec<_> = name.parts().collect();
             cache.namespace(NamespaceName::new(&parts).with_keys(name.keys())).walk(|seen| {
                 let first = seen.blocks.first();
-                let run = first.and_then(|&block| runs.get_mut(run_of[block as usize] as usize));
-                if let Some(run) = run.filter(|run| run.namespace == number && run.blocks.first() == first) {
+                // The cache may have grown since: new blocks are beyond `run_of`.
+                let number = first.and_then(|&block| run_of.get(block as usize));
+                let run = number.and_then(|&run| runs.get_mut(run as usize));
+                if let Some(run) = run.filter(|run| run.namespace == namespace && run.blocks.first() == first) {
                     (run.last_used, run.uses) = (seen.last_used, seen.uses);
                 }
             });

@@ -118,6 +118,28 @@ fn what_is_restored_beside_four_threads_has_no_wrong_byte() {
     }
 }
 
+// Holds: SV4.
+#[test]
+fn a_cache_that_grows_while_it_is_saved_is_saved_as_it_was() {
+    let (cache, memory) = (PrefixCache::builder(2, 4).growable_to(8).build().unwrap(), Memory::new(8));
+    let (session, space) = (cache.session(), cache.default_namespace());
+    assert!(serve(&cache, &session, &space, &memory, &[1, 2, 3, 4]));
+    let (folder, layout) = (tempfile::tempdir().unwrap(), layout(2));
+    let grow = |_: &radixkv::NamespaceName| {
+        cache.grow(4).unwrap();
+        // Four blocks, of which the last two are new.
+        assert!(serve(&cache, &session, &space, &memory, &[5, 6, 7, 8, 9, 10, 11, 12]));
+        assert!(serve(&cache, &session, &space, &memory, &[1, 2, 13, 14]));
+        true
+    };
+    let report = Save::new(&cache, &layout).keep(grow).to(folder.path(), &mut memory.clone()).unwrap();
+    assert_eq!((report.blocks, report.evicted_blocks, report.unreadable_blocks), (2, 0, 0));
+    let (new, mut fresh) = (PrefixCache::builder(2, 8).build().unwrap(), Memory::new(8));
+    Saved::open(folder.path(), &layout).unwrap().restore(&new, &mut fresh).unwrap();
+    let found = contents(&new, Some(&fresh), &names(&new));
+    assert_eq!(found[&new.default_namespace().name()], [vec![1, 2], vec![1, 2, 3, 4]].into());
+}
+
 /// Memory of which each block says with which weights it was computed; before a given read
 /// everything is cleared and computed again.
 struct Weights<'a> {
