@@ -4,7 +4,8 @@ use std::{fmt, io};
 
 use crate::format::VERSION;
 
-/// Why a cache was not saved. An older save in the folder is unchanged.
+/// Why a cache was not saved. An older save in the folder is unchanged, except after
+/// [`NotSynced`](Self::NotSynced).
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SaveError {
@@ -42,6 +43,15 @@ pub enum SaveError {
     #[error("{place}: {source}")]
     Io {
         /// A file, or the folder.
+        place: String,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// The new save replaced the old one, but the system could not sync the folder: it can be
+    /// opened, but after a loss of power the folder may have the old save again.
+    #[error("{place}: the save is in place, but the folder could not be synced to disk: {source}")]
+    NotSynced {
+        /// The folder.
         place: String,
         /// The system's error.
         source: io::Error,

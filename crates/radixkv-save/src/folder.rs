@@ -54,12 +54,17 @@ impl Unfinished {
         Ok(Self { folder, name, file, lock, is_published: false })
     }
 
-    /// Syncs the file to disk, and gives it its name.
-    pub(crate) fn publish(mut self) -> io::Result<()> {
-        self.file.sync_all()?;
-        fs::rename(unfinished_in(&self.folder, self.name), self.folder.join(self.name))?;
+    /// Syncs the file to disk, and gives it its name. The old save is replaced only if this returns
+    /// `Ok` or [`SaveError::NotSynced`].
+    pub(crate) fn publish(mut self) -> Result<(), SaveError> {
+        let failed = |error| Self::error(&self.folder, self.name, error);
+        self.file.sync_all().map_err(failed)?;
+        // Opened first: once the file has its name, only the sync can fail.
+        let folder = File::open(&self.folder).map_err(failed)?;
+        fs::rename(unfinished_in(&self.folder, self.name), self.folder.join(self.name)).map_err(failed)?;
         self.is_published = true;
-        File::open(&self.folder)?.sync_all()
+        let place = self.folder.display().to_string();
+        folder.sync_all().map_err(|source| SaveError::NotSynced { place, source })
     }
 
     /// Converts an error of writing the file.

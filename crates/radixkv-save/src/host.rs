@@ -106,7 +106,7 @@ impl<'a> HostSave<'a> {
     ///
     /// # Errors
     ///
-    /// [`SaveError`]. The folder's old save is unchanged.
+    /// [`SaveError`]. The folder's old save is unchanged, except after [`SaveError::NotSynced`].
     pub fn to(&self, folder: impl AsRef<Path>) -> Result<HostSaveReport, SaveError> {
         let folder = folder.as_ref();
         let tier = shape_of_tier(self.tier);
@@ -117,7 +117,7 @@ impl<'a> HostSave<'a> {
         let unfinished = Unfinished::new(folder, folder::HOST)?;
         let failed = |error| Unfinished::error(folder, folder::HOST, error);
         let report = self.write(&unfinished).map_err(failed)?;
-        unfinished.publish().map_err(failed)?;
+        unfinished.publish()?;
         Ok(report)
     }
 

@@ -117,7 +117,7 @@ impl<'a> Save<'a> {
     ///
     /// # Errors
     ///
-    /// [`SaveError`]. The folder's old save is unchanged.
+    /// [`SaveError`]. The folder's old save is unchanged, except after [`SaveError::NotSynced`].
     ///
     /// # Panics
     ///
@@ -138,7 +138,7 @@ impl<'a> Save<'a> {
         let unfinished = Unfinished::new(folder, folder::CACHE)?;
         let failed = |error| Unfinished::error(folder, folder::CACHE, error);
         let report = self.write(&unfinished, memory).map_err(failed)?;
-        unfinished.publish().map_err(failed)?;
+        unfinished.publish()?;
         Ok(report)
     }
 
