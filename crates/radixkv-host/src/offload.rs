@@ -70,6 +70,7 @@ pub struct Arrival<'a> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Origin {
     Cache,
+    Save,
     RemoteTier,
 }
 
@@ -104,6 +105,17 @@ impl Offload {
     /// bigrams, with one more token.
     pub fn reserve<'a>(&'a self, namespace: &'a NamespaceName, tokens: &'a [Token], from: usize) -> Arrival<'a> {
         self.reserve_from(Origin::Cache, namespace, tokens, from)
+    }
+
+    /// As [`reserve`](Self::reserve), for blocks that a tier stored before, such as those of a save:
+    /// all are admitted, whatever the tier's [`Admission`] says.
+    pub fn reserve_admitted<'a>(
+        &'a self,
+        namespace: &'a NamespaceName,
+        tokens: &'a [Token],
+        from: usize,
+    ) -> Arrival<'a> {
+        self.reserve_from(Origin::Save, namespace, tokens, from)
     }
 
     /// As [`reserve`](Self::reserve), for blocks that were fetched from a remote tier: all are
@@ -272,7 +284,7 @@ impl<'a> Arrival<'a> {
 
     /// Copies the blocks for the remote tiers, if they are written through.
     fn copy_through(&mut self) -> Through<'a> {
-        let is_put = self.origin == Origin::Cache && self.namespace.keys() == Keys::Tokens;
+        let is_put = self.origin != Origin::RemoteTier && self.namespace.keys() == Keys::Tokens;
         match self.tier.remote() {
             Some(remote) if is_put && remote.write() == WritePolicy::Through => {
                 Through::copy(remote, self.blocks_mut().collect())

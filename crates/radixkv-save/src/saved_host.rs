@@ -90,7 +90,8 @@ impl SavedHost {
     ///
     /// Takes no more blocks than the tier's capacity has room for when it begins: if there is less
     /// room, the most recently used blocks are restored, and the others are counted. Each block is
-    /// verified before a lookup can find it.
+    /// verified before a lookup can find it. All are admitted, whatever the tier's
+    /// [`Admission`](radixkv_host::Admission) says.
     ///
     /// Other threads may use the tier and the cache meanwhile. Once a namespace is cleared in the
     /// tier, nothing more is restored into it: the rest is refused.
@@ -138,7 +139,7 @@ impl SavedHost {
         let mut tokens = self.tree.sequence(held.piece);
         let extra = extra_tokens(name.keys()).unwrap_or_default();
         tokens.truncate((held.first + count) * self.block_size + extra);
-        let mut arrival = offload.reserve(name, &tokens, held.first * self.block_size);
+        let mut arrival = offload.reserve_admitted(name, &tokens, held.first * self.block_size);
         let (lacking, taken) = (arrival.lacking_blocks(), arrival.numbers().count());
         restored.no_room_blocks += lacking;
         let is_bad = |(number, bytes): (usize, &mut [u8])| {

@@ -16,7 +16,7 @@ use std::{
 
 use common::{BYTES, Mounted, bytes_of, layout, names, prompt};
 use radixkv::{Keys, NamespaceName, PrefixCache, Token};
-use radixkv_host::HostTier;
+use radixkv_host::{Admission, HostTier};
 use radixkv_save::{HostRestored, HostSave, OpenError, RestoreError, SaveError, SavedHost};
 
 fn tier(size: usize, blocks: usize) -> HostTier {
@@ -324,6 +324,25 @@ fn a_full_disk_is_said_and_the_old_save_stays() {
     let (tier, report) = restored(&folder, 1, 1000).unwrap();
     assert_eq!((report.blocks, contents(&tier).len()), (1000, 1000));
     save(500).unwrap();
+}
+
+// Holds: HT29, HT26.
+#[test]
+fn what_is_restored_was_admitted_before() {
+    let second_touch = || {
+        let tier = HostTier::builder(2, 8).block_bytes(BYTES).admission(Admission::SecondTouch { remembered: 8 });
+        tier.build().unwrap()
+    };
+    let (first, folder, name) = (second_touch(), tempfile::tempdir().unwrap(), cache().default_namespace().name());
+    (0..2).for_each(|_| bring(&first, &name, &[1, 2, 3, 4], 0));
+    assert_eq!(HostSave::new(&first, &layout(2)).to(folder.path()).unwrap().blocks, 2);
+    let restarted = second_touch();
+    let restored = SavedHost::open(folder.path(), &layout(2)).unwrap().restore(&restarted, &cache()).unwrap();
+    assert_eq!((restored.blocks, restored.refused_blocks), (2, 0));
+    assert_eq!((contents(&restarted), restarted.stats().not_admitted_blocks), (contents(&first), 0));
+    // Other blocks still have to come twice.
+    bring(&restarted, &name, &[5, 6], 0);
+    assert_eq!(restarted.stats().not_admitted_blocks, 1);
 }
 
 /// Another thread clears the tier as soon as a block is restored.
