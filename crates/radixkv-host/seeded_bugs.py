@@ -47,6 +47,8 @@ BUGS = [
      [(ERAS, "        self.cleared = self.now;\n", "")]),
     ("a block that leaves although its time is over", "lifetimes what_leaves_the_host_after_its_time_goes_nowhere",
      [(DEPARTING, " && !self.is_expired(block, place) {", " {")]),
+    ("a time to live that stands still while a block waits", "lifetimes a_time_to_live_goes_on_while_a_block_waits_to_be_put",
+     [(PUTTING, "expires.saturating_duration_since(Instant::now())", "expires.saturating_duration_since(self.due - tiers.timeout)")]),
     ("a namespace that loses the common time to live", "lifetimes a_time_of_one_namespace_changes_no_others",
      [(LIFETIMES, ".copied().unwrap_or(self.common)", ".copied().unwrap_or(None)")]),
     ("a fetched block in the place of one that did not come", "remote a_block_that_is_damaged_ends_what_is_found",

@@ -6,7 +6,7 @@
 //! detached and pinned. If the remote tiers accept no more blocks, it is evicted without a copy.
 #![allow(unsafe_code)]
 
-use std::time::Duration;
+use std::time::Instant;
 
 use radixkv::{Keys, Token};
 
@@ -26,8 +26,8 @@ pub(crate) struct Departing {
     tokens: Vec<Token>,
     /// The number of each block in the sequence, and the block that holds its bytes.
     blocks: Vec<(usize, HostBlock)>,
-    /// The shortest remaining time to live of the blocks.
-    time_to_live: Option<Duration>,
+    /// When the first of the blocks expires.
+    expires: Option<Instant>,
 }
 
 impl State {
@@ -39,16 +39,16 @@ impl State {
         if self.departs && self.index.namespace(place).keys() == Keys::Tokens && !self.is_expired(block, place) {
             let number = place.number();
             let namespace = self.index.namespace(place);
-            let time_to_live = self.lifetimes.of(namespace).map(|limit| limit.saturating_sub(self.slots.age(block)));
+            let expires = self.lifetimes.end_of(namespace, self.slots.age(block));
             match leaving.last_mut().filter(|last| last.run == place.run() && last.blocks[0].0 > number) {
                 Some(last) => {
                     last.blocks.push((number, block));
-                    last.time_to_live = last.time_to_live.min(time_to_live);
+                    last.expires = last.expires.min(expires);
                 }
                 None => {
                     let (name, tokens) = (self.generations.name(namespace), self.index.tokens(place));
                     let blocks = vec![(number, block)];
-                    leaving.push(Departing { name, run: place.run(), tokens, blocks, time_to_live });
+                    leaving.push(Departing { name, run: place.run(), tokens, blocks, expires });
                 }
             }
         }
@@ -116,8 +116,8 @@ impl Inner {
             buffer.copy_from_slice(unsafe { self.memory().block(block as usize, self.block_bytes()) });
             copies[of].push((number, buffer));
         }
-        for (Departing { name, tokens, time_to_live, .. }, blocks) in leaving.into_iter().zip(copies) {
-            remote.put(PutOrder { name, tokens, blocks, time_to_live });
+        for (Departing { name, tokens, expires, .. }, blocks) in leaving.into_iter().zip(copies) {
+            remote.put(PutOrder { name, tokens, blocks, expires });
         }
     }
 }

@@ -1,6 +1,10 @@
 //! Times to live: how long blocks can be found. Lookups, arrivals and evictions apply them.
 
-use std::{collections::HashMap, ops::Range, time::Duration};
+use std::{
+    collections::HashMap,
+    ops::Range,
+    time::{Duration, Instant},
+};
 
 use radixkv::{NamespaceName, Token};
 
@@ -24,6 +28,11 @@ impl Lifetimes {
     /// How long blocks of a namespace can be found; `None`: as long as there is room.
     pub(crate) fn of(&self, namespace: &NamespaceName) -> Option<Duration> {
         if self.of.is_empty() { self.common } else { self.of.get(namespace).copied().unwrap_or(self.common) }
+    }
+
+    /// When a block of a namespace that is of this age expires; `None`: never.
+    pub(crate) fn end_of(&self, namespace: &NamespaceName, age: Duration) -> Option<Instant> {
+        Instant::now().checked_add(self.of(namespace)?.saturating_sub(age))
     }
 
     /// Sets a namespace's time to live. The common one takes no memory.

@@ -2,7 +2,7 @@
 //! sequence, fill them and publish them. So `tiered` stores evicted blocks, and `remote` fetched
 //! ones.
 
-use std::{fmt, ops::Range};
+use std::{fmt, ops::Range, time::Duration};
 
 use radixkv::{Keys, NamespaceName, Token};
 
@@ -275,9 +275,10 @@ impl<'a> Arrival<'a> {
         state.index.cut(&path);
         state.counters.arrived_blocks += arrived as u64;
         if !through.is_empty() {
-            let (name, time_to_live) = (state.generations.name(self.namespace), state.lifetimes.of(self.namespace));
+            let name = state.generations.name(self.namespace);
+            let expires = state.lifetimes.end_of(self.namespace, Duration::ZERO);
             drop(state);
-            through.put(name, self.tokens, time_to_live);
+            through.put(name, self.tokens, expires);
         }
         arrived
     }

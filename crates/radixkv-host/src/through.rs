@@ -1,7 +1,7 @@
 //! Write-through: blocks that are written to remote tiers when they are stored in the host.
 //! `offload` copies them before it publishes, because the host block may be evicted afterwards.
 
-use std::time::Duration;
+use std::time::Instant;
 
 use radixkv::Token;
 
@@ -37,9 +37,9 @@ impl<'a> Through<'a> {
     }
 
     /// Asks the remote tiers to store the blocks, which belong to this sequence.
-    pub(crate) fn put(self, name: RemoteName, tokens: &[Token], time_to_live: Option<Duration>) {
+    pub(crate) fn put(self, name: RemoteName, tokens: &[Token], expires: Option<Instant>) {
         if let Some(remote) = self.remote {
-            remote.put(PutOrder { name, tokens: tokens.to_vec(), blocks: self.blocks, time_to_live });
+            remote.put(PutOrder { name, tokens: tokens.to_vec(), blocks: self.blocks, expires });
         }
     }
 

@@ -4,7 +4,8 @@ mod common;
 
 use std::{sync::Arc, thread, time::Duration};
 
-use common::{Engine, PATIENCE, files, folder, host, prompt};
+use common::{Engine, Fault, Faulty, PATIENCE, files, folder, host, prompt};
+use radixkv::PrefixCache;
 use radixkv_host::{Admission, TierMode, WritePolicy, radixkv_tiers::RemoteTier};
 
 /// Long enough that a test's steps are over before it ends, on any machine.
@@ -110,6 +111,34 @@ fn a_time_to_live_ends_in_a_remote_tier() {
             assert!(host.settle_remote(PATIENCE));
             assert_eq!((stats.stored_blocks, files.stats().stored_blocks), (4, 6), "{stats:?}");
         }
+    }
+}
+
+// Holds: HT25.
+#[test]
+fn a_time_to_live_goes_on_while_a_block_waits_to_be_put() {
+    for write in [WritePolicy::Back, WritePolicy::Through] {
+        let folder = folder();
+        let files = Faulty::new(files(folder.path(), 64));
+        let host = host(2).remote(Arc::clone(&files)).remote_write(write).time_to_live(LONG);
+        let host = host.build().expect("a tier");
+        let name = PrefixCache::builder(1, 1).build().expect("a cache").default_namespace().name();
+        let bring = |number| host.offload().reserve(&name, &prompt(number, 2), 0).publish();
+        host.set_time_to_live(&name, Some(SHORT));
+        files.set(Fault::IsSilent);
+        // Written back, the first ones leave for the second ones, unless their time is over by then.
+        assert_eq!([bring(1), bring(2)], [2, 2]);
+        thread::sleep(2 * SHORT);
+        files.set(Fault::None);
+        assert!(host.settle_remote(PATIENCE));
+        assert_eq!(files.stats().stored_blocks, 0, "{write:?}");
+        let stale = host.remote_stats().expect("it has remote tiers").stale_puts;
+        assert!(stale == 4 || write == WritePolicy::Back, "{stale}");
+        // What has no time limit is put.
+        host.set_time_to_live(&name, None);
+        assert_eq!([bring(3), bring(4)], [2, 2]);
+        assert!(host.settle_remote(PATIENCE));
+        assert!(files.stats().stored_blocks >= 2, "{write:?}");
     }
 }
 

@@ -25,8 +25,8 @@ pub(crate) struct PutOrder {
     pub(crate) tokens: Vec<Token>,
     /// The blocks in the order of the sequence: the number of each, and its bytes.
     pub(crate) blocks: Vec<(usize, Vec<u8>)>,
-    /// How long the blocks can be found.
-    pub(crate) time_to_live: Option<Duration>,
+    /// When the blocks expire; `None`: never.
+    pub(crate) expires: Option<Instant>,
 }
 
 /// An order to copy blocks of one sequence to the host.

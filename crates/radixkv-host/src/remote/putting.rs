@@ -4,7 +4,7 @@
 //! A block has only one buffer, which is passed from one tier to the next. A tier that does not
 //! answer gets no blocks, so it holds no buffer that other tiers need.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use radixkv_tiers::{Block, Outcome, Put};
 
@@ -19,7 +19,7 @@ use super::{
 #[derive(Debug)]
 pub(super) struct Putting {
     name: RemoteName,
-    time_to_live: Option<Duration>,
+    expires: Option<Instant>,
     /// The blocks in the order of the sequence; each with its bytes, unless a tier has the buffer.
     blocks: Vec<(Block, Option<Vec<u8>>)>,
     /// The state of each tier.
@@ -56,11 +56,11 @@ impl Side {
 impl Putting {
     /// Begins a put; `None` if it has already ended.
     pub(super) fn begin(id: JobId, order: PutOrder, tiers: &mut Tiers) -> Option<Self> {
-        let PutOrder { name, tokens, blocks, time_to_live } = order;
+        let PutOrder { name, tokens, blocks, expires } = order;
         let keys = tiers.keys.blocks(&name, &tokens);
         let blocks: Vec<_> = blocks.into_iter().map(|(number, bytes)| (keys[number].clone(), Some(bytes))).collect();
         let now = Instant::now();
-        let mut put = Self { name, time_to_live, blocks, sides: Vec::new(), since: now, due: now + tiers.timeout };
+        let mut put = Self { name, expires, blocks, sides: Vec::new(), since: now, due: now + tiers.timeout };
         if put.is_current(tiers) {
             put.sides = (0..tiers.count()).map(|tier| put.ask(tier, id, tiers)).collect();
         }
@@ -171,9 +171,15 @@ impl Putting {
         None
     }
 
-    /// Gives a tier the blocks that it lacks and whose buffers are here.
+    /// Gives a tier the blocks that it lacks and whose buffers are here, with the time to live that
+    /// is left.
     fn give(&mut self, tier: usize, id: JobId, lacks: Vec<usize>, tiers: &mut Tiers) {
-        let time_to_live = self.time_to_live;
+        self.sides[tier] = Side::Over;
+        let time_to_live = self.expires.map(|expires| expires.saturating_duration_since(Instant::now()));
+        if time_to_live.is_some_and(|left| left.is_zero()) {
+            tiers.line.counters.stale_puts.add(lacks.len());
+            return;
+        }
         let (mut items, mut puts, mut refused) = (Vec::new(), Vec::new(), Vec::new());
         for item in lacks {
             let (block, bytes) = &mut self.blocks[item];
@@ -183,7 +189,6 @@ impl Putting {
             }
         }
         let left = items.len();
-        self.sides[tier] = Side::Over;
         if left == 0 {
             return;
         }

@@ -66,6 +66,6 @@ counts! {
     /// out.
     failed_puts,
     /// Blocks that were not put, or were removed again, because their namespace was cleared or kept
-    /// out meanwhile.
+    /// out meanwhile, or that were not put because their time to live ended before.
     stale_puts,
 }
