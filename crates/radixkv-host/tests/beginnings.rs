@@ -8,7 +8,7 @@ use std::sync::Arc;
 use common::{Engine, Fault, Faulty, PATIENCE, SIZE, files, folder, host, prompt, remote_blocks};
 use radixkv_host::{
     HostBuilder, HostTier, RemoteWait, TierMode, WritePolicy,
-    radixkv_tiers::{Outcome, RegionTier, RemoteTier},
+    radixkv_tiers::{FileTier, Outcome, RegionTier, RemoteTier},
 };
 
 /// Serves a prompt, lets it leave the device in steps of so many blocks, and with it whatever the
@@ -96,5 +96,37 @@ fn a_tier_that_is_too_small_keeps_the_beginning() {
         drop((engine, host));
         assert_eq!(held(&file_tier, &long), beginning(6, 12), "files, {write:?}, {step}");
         assert_eq!(held(&region, &long), beginning(6, 12), "region, {write:?}, {step}");
+    }
+}
+
+// Holds: HT17, HT21.
+#[test]
+fn a_tier_that_accepts_few_blocks_at_once_gets_a_sequence_in_parts() {
+    for (write, most) in
+        [WritePolicy::Back, WritePolicy::Through].into_iter().flat_map(|write| [(write, [3, 64]), (write, [64, 1])])
+    {
+        let folders = [folder(), folder()];
+        let tiers = [0, 1].map(|at| {
+            let tier = FileTier::new(folders[at].path(), common::layout(), 64 * 4096).max_in_flight(most[at]);
+            Arc::new(tier.threads(2).direct_io(false).timeout(PATIENCE).open::<Vec<u8>>().expect("the folder is free"))
+        });
+        let builder = || host(24).remote(Arc::clone(&tiers[0])).remote(Arc::clone(&tiers[1])).remote_write(write);
+        let (engine, host) = over(builder(), 24);
+        let (long, other) = (prompt(1, 24), prompt(2, 24));
+        leave(&engine, &long, 24);
+        if write == WritePolicy::Back {
+            leave(&engine, &other, 24);
+        }
+        assert!(host.settle_remote(PATIENCE));
+        let stats = host.remote_stats().expect("it has remote tiers");
+        assert_eq!((stats.put_blocks, stats.failed_puts, stats.puts_in_flight), (48, 0, 0), "{write:?}, {most:?}");
+        drop((engine, host));
+        // Each tier has all blocks, so the second one is needed only without the first.
+        let host = builder().build().expect("a tier");
+        let engine = Engine::new(24, &host, TierMode::Exclusive);
+        assert_eq!(engine.serve(&long), (0, 0, 24 * SIZE), "{write:?}, {most:?}");
+        assert!(host.settle_remote(PATIENCE));
+        let stats = host.remote_stats().expect("it has remote tiers");
+        assert_eq!((stats.fetched_blocks, stats.gets_in_flight), (24, 0), "{write:?}, {most:?}");
     }
 }

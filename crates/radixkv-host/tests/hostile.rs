@@ -48,13 +48,15 @@ enum Lie {
     RefusesMore,
     /// And in another order.
     RefusesSwapped,
+    /// It accepts half as many as it was given, whatever it was given.
+    RefusesHalf,
     /// It has everything, and nothing when it is asked for that.
     HasAll,
     /// It has nothing.
     HasNothing,
 }
 
-const LIES: [Lie; 15] = [
+const LIES: [Lie; 16] = [
     Lie::ShortBuffers,
     Lie::LongBuffers,
     Lie::NoBuffers,
@@ -68,6 +70,7 @@ const LIES: [Lie; 15] = [
     Lie::RefusesFewer,
     Lie::RefusesMore,
     Lie::RefusesSwapped,
+    Lie::RefusesHalf,
     Lie::HasAll,
     Lie::HasNothing,
 ];
@@ -114,6 +117,10 @@ impl State {
             Lie::RefusesFewer => batch.truncate(batch.len() - 1),
             Lie::RefusesMore => batch.extend(batch.clone()),
             Lie::RefusesSwapped => batch.reverse(),
+            Lie::RefusesHalf => {
+                let asked = batch.len();
+                return Err(Refused { batch, reason: Refusal::TooLarge { asked, max: asked / 2 } });
+            }
             _ => return Ok(batch),
         }
         Err(Refused { batch, reason: Refusal::Full { asked: 1, in_flight: 1, max: 1 } })

@@ -3,7 +3,8 @@
 //!
 //! A fetch asks all tiers at once: first for one block, and for a window of blocks once a tier has
 //! that one. A block is read as soon as one tier has it and all tiers above lack it; the answers of
-//! lower tiers are not awaited.
+//! lower tiers are not awaited. A tier that accepts fewer blocks at once is asked for the others
+//! when it has answered.
 
 use std::{ops::Range, time::Instant};
 
@@ -55,6 +56,7 @@ struct Side {
 /// What is known about one block in one tier.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Known {
+    Unasked,
     Asked,
     Lacks,
     Has,
@@ -163,20 +165,22 @@ impl Fetching {
         if self.window.sides[tier].left == 0 { self.advance(id, tiers) } else { Some(self) }
     }
 
-    /// Continues without the tiers that are silent; `None` if the fetch has ended.
+    /// Continues without the tiers that are silent, and where a tier has room again; `None` if the
+    /// fetch has ended.
     pub(super) fn pass_over_silent(mut self: Box<Self>, id: JobId, tiers: &mut Tiers) -> Option<Box<Self>> {
         let mut is_one_silent = false;
         for (tier, side) in self.window.sides.iter_mut().enumerate() {
-            if side.left > 0 && tiers.is_silent(tier, self.window.since) {
+            let has_no_room = || tiers.room(tier) == 0 && side.known.contains(&Known::Unasked);
+            if (side.left > 0 || has_no_room()) && tiers.is_silent(tier, self.window.since) {
                 tiers.pass_over(tier, id);
-                tiers.line.counters.failed_blocks.add(side.left);
                 side.left = 0;
-                let pending = side.known.iter_mut().filter(|known| matches!(known, Known::Asked | Known::Getting));
-                pending.for_each(|known| *known = Known::Lacks);
+                let is_open = |known: &&mut Known| matches!(known, Known::Unasked | Known::Asked | Known::Getting);
+                let open = side.known.iter_mut().filter(is_open).map(|known| *known = Known::Lacks);
+                tiers.line.counters.failed_blocks.add(open.count());
                 is_one_silent = true;
             }
         }
-        if is_one_silent { self.advance(id, tiers) } else { Some(self) }
+        if is_one_silent || tiers.is_limited() { self.advance(id, tiers) } else { Some(self) }
     }
 
     /// Cancels the fetch. Blocks that have arrived and continue those in the host are stored.
@@ -191,11 +195,17 @@ impl Fetching {
         while !self.window.is_getting() {
             self.bring_in(tiers);
             match self.window.next(self.blocks.len()) {
+                // A tier that refuses to be asked lacks the blocks.
+                Next::Wait if self.ask_rest(id, tiers) => {}
                 Next::Wait => return Some(self),
                 Next::Get(chosen) => {
                     // A tier has the first block: it is read together with the following ones, so
                     // ask for them first.
                     if self.ask(id, WINDOW, tiers) {
+                        return Some(self);
+                    }
+                    let chosen = Self::accepted(chosen, tiers);
+                    if chosen.is_empty() {
                         return Some(self);
                     }
                     if !self.get(id, chosen, tiers) {
@@ -228,18 +238,50 @@ impl Fetching {
         tiers.line.counters.asked_blocks.add(more.len());
         window.blocks.end = until;
         window.got.resize(window.blocks.len(), None);
+        window.sides.iter_mut().for_each(|side| side.known.resize(until - window.blocks.start, Known::Unasked));
+        self.ask_rest(id, tiers);
+        self.window.sides.iter().any(|side| side.left > 0)
+    }
+
+    /// Asks each tier for the blocks of the window that it was not asked for, as many as it accepts.
+    /// Returns whether a tier refused.
+    fn ask_rest(&mut self, id: JobId, tiers: &mut Tiers) -> bool {
+        let Self { blocks, window, .. } = self;
+        let mut is_refused = false;
         for (tier, side) in window.sides.iter_mut().enumerate() {
-            let keys = self.blocks[more.clone()].iter().map(Block::key).collect();
-            let is_taken = tiers.ask(tier, id, more.clone().collect(), |tier| tier.contains(keys).ok());
-            side.known.resize(window.blocks.len(), if is_taken { Known::Asked } else { Known::Lacks });
-            if is_taken {
-                side.left += more.len();
-            } else {
-                tiers.line.counters.failed_blocks.add(more.len());
+            loop {
+                let unasked = (0..side.known.len()).filter(|&item| side.known[item] == Known::Unasked);
+                let items: Vec<usize> = unasked.take(tiers.room(tier)).collect();
+                if items.is_empty() {
+                    break;
+                }
+                let numbers: Vec<usize> = items.iter().map(|item| window.blocks.start + item).collect();
+                let keys = numbers.iter().map(|&number| blocks[number].key()).collect();
+                if tiers.ask(tier, id, numbers, |tier| tier.contains(keys).map_err(|back| back.reason)) {
+                    side.left += items.len();
+                    items.into_iter().for_each(|item| side.known[item] = Known::Asked);
+                    window.since = Instant::now();
+                    break;
+                }
+                // A tier that accepts fewer at once is asked for fewer.
+                if tiers.most(tier) >= items.len() {
+                    let unasked = side.known.iter_mut().filter(|known| **known == Known::Unasked);
+                    let lacking = unasked.map(|known| *known = Known::Lacks).count();
+                    tiers.line.counters.failed_blocks.add(lacking);
+                    is_refused = true;
+                    break;
+                }
             }
         }
-        window.since = Instant::now();
-        window.sides.iter().any(|side| side.left > 0)
+        is_refused
+    }
+
+    /// The first of the chosen items, as many as their tiers accept now.
+    fn accepted(mut chosen: Vec<(usize, usize)>, tiers: &Tiers) -> Vec<(usize, usize)> {
+        let mut room: Vec<usize> = (0..tiers.count()).map(|tier| tiers.room(tier)).collect();
+        let mut fits = |&(_, tier): &(usize, usize)| room[tier].checked_sub(1).map(|left| room[tier] = left).is_some();
+        chosen.truncate(chosen.iter().take_while(|item| fits(item)).count());
+        chosen
     }
 
     /// Reads the chosen items, or as many as there are buffers for; false if there is no buffer.
@@ -270,17 +312,24 @@ impl Fetching {
         let blocks = numbers.iter().map(|&number| self.blocks[number].clone());
         let gets: Vec<_> = blocks.zip(buffers).map(|(block, buffer)| Get { block, buffer }).collect();
         let mut refused = Vec::new();
-        let get_into = |tier: &AnyTier| tier.get_into(gets).map_err(|back| refused = back.batch).ok();
+        let get_into = |tier: &AnyTier| {
+            tier.get_into(gets).map_err(|back| {
+                refused = back.batch;
+                back.reason
+            })
+        };
         let is_taken = tiers.lend(tier, id, numbers, Lent::Gets, get_into);
         let side = &mut self.window.sides[tier];
-        for &item in &items {
-            side.known[item] = if is_taken { Known::Getting } else { Known::Lacks };
-        }
         if is_taken {
             side.left += items.len();
+            items.into_iter().for_each(|item| side.known[item] = Known::Getting);
             return;
         }
-        tiers.line.counters.failed_blocks.add(items.len());
+        // A tier that accepts fewer at once is asked again, for fewer.
+        if tiers.most(tier) >= items.len() {
+            items.iter().for_each(|&item| side.known[item] = Known::Lacks);
+            tiers.line.counters.failed_blocks.add(items.len());
+        }
         // A tier that panicked returned no buffers.
         tiers.line.lose_gets(items.len().saturating_sub(refused.len()));
         refused.into_iter().take(items.len()).for_each(|get| tiers.line.give_get(get.buffer));

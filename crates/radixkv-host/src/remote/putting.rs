@@ -2,7 +2,9 @@
 //! lacks, one tier at a time.
 //!
 //! A block has only one buffer, which is passed from one tier to the next. A tier that does not
-//! answer gets no blocks, so it holds no buffer that other tiers need.
+//! answer gets no blocks, so it holds no buffer that other tiers need. A tier that accepts fewer
+//! blocks at once is asked about the next ones when it was given the ones before, as soon as it has
+//! room.
 
 use std::time::Instant;
 
@@ -22,33 +24,57 @@ pub(super) struct Putting {
     expires: Option<Instant>,
     /// The blocks in the order of the sequence; each with its bytes, unless a tier has the buffer.
     blocks: Vec<(Block, Option<Vec<u8>>)>,
-    /// The state of each tier.
     sides: Vec<Side>,
     /// When a tier was last asked or given blocks.
     since: Instant,
     due: Instant,
 }
 
+/// The part of one tier.
 #[derive(Debug)]
-enum Side {
+struct Side {
+    state: State,
+    /// How many of the blocks the tier was asked about.
+    asked: usize,
+    /// Whether the tier was given blocks.
+    is_given: bool,
+}
+
+#[derive(Debug)]
+enum State {
+    /// The tier was given those that it lacks of the blocks that it was asked about, or its part has
+    /// ended.
+    Ready,
     /// The number of pending answers, and the blocks that the tier is known to lack.
     Asked { left: usize, lacks: Vec<usize> },
     /// The tier has answered: it lacks these blocks.
     Lacks(Vec<usize>),
     /// The tier is being given blocks.
     Giving { left: usize },
-    /// The tier was given blocks.
-    Given,
-    /// The tier was given no blocks, or became silent.
-    Over,
 }
 
 impl Side {
     /// Items for which the tier's answer is pending.
     fn left(&self) -> usize {
-        match self {
-            Self::Asked { left, .. } | Self::Giving { left } => *left,
+        match self.state {
+            State::Asked { left, .. } | State::Giving { left } => left,
             _ => 0,
+        }
+    }
+
+    /// Whether the tier is not to be asked about, or given, any more of `blocks` blocks.
+    fn is_done(&self, blocks: usize) -> bool {
+        matches!(self.state, State::Ready) && self.asked == blocks
+    }
+
+    /// Ends the tier's part: it refused blocks, or became silent. Returns how many of `blocks` blocks
+    /// it lacks or was not asked about.
+    fn end(&mut self, blocks: usize) -> usize {
+        let state = std::mem::replace(&mut self.state, State::Ready);
+        let unasked = blocks - std::mem::replace(&mut self.asked, blocks);
+        match state {
+            State::Asked { lacks, .. } | State::Lacks(lacks) => lacks.len() + unasked,
+            _ => unasked,
         }
     }
 }
@@ -60,11 +86,8 @@ impl Putting {
         let keys = tiers.keys.blocks(&name, &tokens);
         let blocks: Vec<_> = blocks.into_iter().map(|(number, bytes)| (keys[number].clone(), Some(bytes))).collect();
         let now = Instant::now();
-        let mut put = Self { name, expires, blocks, sides: Vec::new(), since: now, due: now + tiers.timeout };
-        if put.is_current(tiers) {
-            put.sides = (0..tiers.count()).map(|tier| put.ask(tier, id, tiers)).collect();
-        }
-        put.advance(id, tiers)
+        let sides = (0..tiers.count()).map(|_| Side { state: State::Ready, asked: 0, is_given: false }).collect();
+        Self { name, expires, blocks, sides, since: now, due: now + tiers.timeout }.advance(id, tiers)
     }
 
     pub(super) fn due(&self) -> Instant {
@@ -81,8 +104,9 @@ impl Putting {
         tiers: &mut Tiers,
     ) -> Option<Self> {
         let counters = &tiers.line.counters;
-        match (&mut self.sides[tier], outcome) {
-            (Side::Asked { left, lacks }, Outcome::Contained(_, answer)) => {
+        let side = &mut self.sides[tier];
+        match (&mut side.state, outcome) {
+            (State::Asked { left, lacks }, Outcome::Contained(_, answer)) => {
                 *left -= 1;
                 match answer {
                     Ok(true) => counters.present_blocks.add(1),
@@ -93,14 +117,14 @@ impl Putting {
                     return Some(self);
                 }
                 lacks.sort_unstable();
-                self.sides[tier] = Side::Lacks(std::mem::take(lacks));
+                side.state = State::Lacks(std::mem::take(lacks));
             }
-            (Side::Giving { left }, Outcome::Put(put, result)) => {
+            (State::Giving { left }, Outcome::Put(put, result)) => {
                 *left -= 1;
                 let took = if result.is_ok() { &counters.put_blocks } else { &counters.failed_puts };
                 took.add(1);
                 if *left == 0 {
-                    self.sides[tier] = Side::Given;
+                    side.state = State::Ready;
                 }
                 self.take_buffer(item, put, tiers);
             }
@@ -114,42 +138,59 @@ impl Putting {
         self.advance(id, tiers)
     }
 
-    /// Continues without the tiers that are silent; `None` if the put has ended.
+    /// Continues without the tiers that are silent, and where a tier has room again; `None` if the
+    /// put has ended.
     pub(super) fn pass_over_silent(mut self, id: JobId, tiers: &mut Tiers) -> Option<Self> {
         let mut is_one_silent = false;
         for (tier, side) in self.sides.iter_mut().enumerate() {
             if side.left() > 0 && tiers.is_silent(tier, self.since) {
                 tiers.pass_over(tier, id);
-                tiers.line.counters.failed_puts.add(side.left());
-                *side = Side::Over;
+                let left = side.left();
+                tiers.line.counters.failed_puts.add(left + side.end(self.blocks.len()));
                 is_one_silent = true;
             }
         }
-        if is_one_silent { self.advance(id, tiers) } else { Some(self) }
+        if is_one_silent || tiers.is_limited() { self.advance(id, tiers) } else { Some(self) }
     }
 
     /// Ends the put without the pending answers.
-    pub(super) fn give_up(self, id: JobId, tiers: &mut Tiers) {
+    pub(super) fn give_up(mut self, id: JobId, tiers: &mut Tiers) {
         tiers.forget(id);
-        tiers.line.counters.failed_puts.add(self.sides.iter().map(Side::left).sum());
+        let blocks = self.blocks.len();
+        tiers.line.counters.failed_puts.add(self.sides.iter_mut().map(|side| side.left() + side.end(blocks)).sum());
         self.end(tiers);
     }
 
-    fn ask(&self, tier: usize, id: JobId, tiers: &mut Tiers) -> Side {
-        let keys = self.blocks.iter().map(|(block, _)| block.key()).collect();
-        let left = self.blocks.len();
-        if tiers.ask(tier, id, (0..left).collect(), |tier| tier.contains(keys).ok()) {
-            return Side::Asked { left, lacks: Vec::new() };
+    /// Asks a tier about the next blocks, as many as it has room for.
+    fn ask(&mut self, tier: usize, id: JobId, tiers: &mut Tiers) {
+        let side = &mut self.sides[tier];
+        loop {
+            let left = (self.blocks.len() - side.asked).min(tiers.room(tier));
+            if left == 0 {
+                return;
+            }
+            let items = side.asked..side.asked + left;
+            let keys = self.blocks[items.clone()].iter().map(|(block, _)| block.key()).collect();
+            if tiers.ask(tier, id, items.collect(), |tier| tier.contains(keys).map_err(|back| back.reason)) {
+                side.asked += left;
+                side.state = State::Asked { left, lacks: Vec::new() };
+                self.since = Instant::now();
+                self.due = self.since + tiers.timeout;
+                return;
+            }
+            // A tier that accepts fewer at once is asked about fewer.
+            if tiers.most(tier) >= left {
+                tiers.line.counters.failed_puts.add(side.end(self.blocks.len()));
+                return;
+            }
         }
-        tiers.line.counters.failed_puts.add(left);
-        Side::Over
     }
 
     /// Gives the tiers that have answered the blocks that they lack, one tier after another; `None`
     /// if the put has ended.
     fn advance(mut self, id: JobId, tiers: &mut Tiers) -> Option<Self> {
         loop {
-            if self.sides.iter().any(|side| matches!(side, Side::Giving { .. })) {
+            if self.sides.iter().any(|side| matches!(side.state, State::Giving { .. })) {
                 return Some(self);
             }
             if !self.is_current(tiers) {
@@ -157,13 +198,18 @@ impl Putting {
                 self.take_back(id, tiers);
                 break;
             }
-            let next = self.sides.iter_mut().enumerate().find_map(|(tier, side)| match side {
-                Side::Lacks(lacks) => Some((tier, std::mem::take(lacks))),
+            let blocks = self.blocks.len();
+            let next = self.sides.iter_mut().enumerate().find_map(|(tier, side)| match &mut side.state {
+                State::Lacks(lacks) if tiers.room(tier) >= lacks.len().min(tiers.most(tier)) => {
+                    Some((tier, Some(std::mem::take(lacks))))
+                }
+                State::Ready if side.asked < blocks && tiers.room(tier) > 0 => Some((tier, None)),
                 _ => None,
             });
             match next {
-                Some((tier, lacks)) => self.give(tier, id, lacks, tiers),
-                None if self.sides.iter().any(|side| side.left() > 0) => return Some(self),
+                Some((tier, Some(lacks))) => self.give(tier, id, lacks, tiers),
+                Some((tier, None)) => self.ask(tier, id, tiers),
+                None if self.sides.iter().any(|side| !side.is_done(blocks)) => return Some(self),
                 None => break,
             }
         }
@@ -174,10 +220,10 @@ impl Putting {
     /// Gives a tier the blocks that it lacks and whose buffers are here, with the time to live that
     /// is left.
     fn give(&mut self, tier: usize, id: JobId, lacks: Vec<usize>, tiers: &mut Tiers) {
-        self.sides[tier] = Side::Over;
         let time_to_live = self.expires.map(|expires| expires.saturating_duration_since(Instant::now()));
+        let side = &mut self.sides[tier];
         if time_to_live.is_some_and(|left| left.is_zero()) {
-            tiers.line.counters.stale_puts.add(lacks.len());
+            tiers.line.counters.stale_puts.add(lacks.len() + side.end(self.blocks.len()));
             return;
         }
         let (mut items, mut puts, mut refused) = (Vec::new(), Vec::new(), Vec::new());
@@ -189,16 +235,24 @@ impl Putting {
             }
         }
         let left = items.len();
+        side.state = State::Ready;
         if left == 0 {
             return;
         }
-        let put_from = |tier: &AnyTier| tier.put_from(puts).map_err(|back| refused = back.batch).ok();
+        let put_from = |tier: &AnyTier| {
+            tier.put_from(puts).map_err(|back| {
+                refused = back.batch;
+                back.reason
+            })
+        };
         if tiers.lend(tier, id, items.clone(), Lent::Puts, put_from) {
-            self.sides[tier] = Side::Giving { left };
+            side.state = State::Giving { left };
+            side.is_given = true;
             self.since = Instant::now();
             return;
         }
-        tiers.line.counters.failed_puts.add(left);
+        let left_out = side.end(self.blocks.len());
+        tiers.line.counters.failed_puts.add(left + left_out);
         // A tier that panicked returned no buffers.
         tiers.line.lose_puts(left.saturating_sub(refused.len()));
         for (item, put) in items.into_iter().zip(refused) {
@@ -219,9 +273,12 @@ impl Putting {
     /// Removes the blocks that were put: the namespace was cleared or kept out meanwhile.
     fn take_back(&self, id: JobId, tiers: &mut Tiers) {
         tiers.line.counters.stale_puts.add(self.blocks.len());
-        for tier in (0..self.sides.len()).filter(|&tier| matches!(self.sides[tier], Side::Given)) {
-            let keys: Vec<_> = self.blocks.iter().map(|(block, _)| block.key()).collect();
-            tiers.ask_anyway(tier, id, vec![0; keys.len()], |tier| tier.remove(keys).ok());
+        for (tier, side) in self.sides.iter().enumerate().filter(|(_, side)| side.is_given) {
+            let keys: Vec<_> = self.blocks[..side.asked].iter().map(|(block, _)| block.key()).collect();
+            // What a tier does not accept stays there: no lookup asks for its name any more.
+            for keys in keys.chunks(tiers.most(tier)).map(<[_]>::to_vec) {
+                tiers.ask_anyway(tier, id, vec![0; keys.len()], |tier| tier.remove(keys).map_err(|back| back.reason));
+            }
         }
     }
 

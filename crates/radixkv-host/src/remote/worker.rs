@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use radixkv_tiers::{Block, Completion, Failure, NotGot, Outcome, Ticket, caught};
+use radixkv_tiers::{Block, Completion, Failure, NotGot, Outcome, Refusal, Ticket, caught};
 
 use super::{
     fetching::Fetching,
@@ -59,6 +59,8 @@ pub(super) enum Job {
 pub(super) struct Tiers {
     tiers: Vec<AnyTier>,
     health: Vec<Health>,
+    /// How many items each tier accepts at once, as far as its refusals tell.
+    most: Vec<usize>,
     batches: HashMap<(usize, Ticket), Batch>,
     pub(super) keys: Keys,
     pub(super) line: Arc<Line>,
@@ -77,14 +79,36 @@ impl Tiers {
         self.tiers.len()
     }
 
+    /// How many items may be in flight to a tier: at least one.
+    pub(super) fn most(&self, tier: usize) -> usize {
+        self.most[tier]
+    }
+
+    /// How many more items a tier accepts now.
+    pub(super) fn room(&self, tier: usize) -> usize {
+        match self.most[tier] {
+            usize::MAX => usize::MAX,
+            most => {
+                let of_tier = self.batches.iter().filter(|&(&(of, _), _)| of == tier);
+                most.saturating_sub(of_tier.map(|(_, batch)| batch.left).sum())
+            }
+        }
+    }
+
+    /// Whether jobs may have to wait for room in a tier.
+    pub(super) fn is_limited(&self) -> bool {
+        self.most.iter().any(|&most| most < usize::MAX)
+    }
+
     /// Asks a tier about keys; `items` are the job's numbers for them. False if the tier is left
-    /// out or did not accept the request.
+    /// out or did not accept the request. If it refused the number of items, [`most`](Self::most)
+    /// is smaller afterwards.
     pub(super) fn ask(
         &mut self,
         tier: usize,
         job: JobId,
         items: Vec<usize>,
-        ask: impl FnOnce(&AnyTier) -> Option<Ticket>,
+        ask: impl FnOnce(&AnyTier) -> Result<Ticket, Refusal>,
     ) -> bool {
         let patience = self.patience();
         self.health[tier].may_ask(Instant::now(), patience) && self.ask_anyway(tier, job, items, ask)
@@ -96,7 +120,7 @@ impl Tiers {
         tier: usize,
         job: JobId,
         items: Vec<usize>,
-        ask: impl FnOnce(&AnyTier) -> Option<Ticket>,
+        ask: impl FnOnce(&AnyTier) -> Result<Ticket, Refusal>,
     ) -> bool {
         self.submit(tier, job, items, None, ask)
     }
@@ -109,7 +133,7 @@ impl Tiers {
         job: JobId,
         items: Vec<usize>,
         lent: Lent,
-        lend: impl FnOnce(&AnyTier) -> Option<Ticket>,
+        lend: impl FnOnce(&AnyTier) -> Result<Ticket, Refusal>,
     ) -> bool {
         self.submit(tier, job, items, Some(lent), lend)
     }
@@ -122,11 +146,14 @@ impl Tiers {
         job: JobId,
         items: Vec<usize>,
         lent: Option<Lent>,
-        submit: impl FnOnce(&AnyTier) -> Option<Ticket>,
+        submit: impl FnOnce(&AnyTier) -> Result<Ticket, Refusal>,
     ) -> bool {
         // A tier that panics accepted nothing.
-        let ticket = caught(|| submit(&self.tiers[tier])).flatten();
-        let Some(ticket) = ticket else { return false };
+        let Some(answer) = caught(|| submit(&self.tiers[tier])) else { return false };
+        if let Err(Refusal::TooLarge { max, .. }) = answer {
+            self.most[tier] = self.most[tier].min(max.max(1));
+        }
+        let Ok(ticket) = answer else { return false };
         let Entry::Vacant(place) = self.batches.entry((tier, ticket)) else { return false };
         let (left, items) = (items.len(), items.into_iter().map(Some).collect());
         place.insert(Batch { job, left, items, lent, is_passed_over: false, is_answered: false });
@@ -201,7 +228,8 @@ impl Worker {
     pub(super) fn new(tiers: Vec<AnyTier>, host: Weak<Inner>, line: Arc<Line>, timeout: Duration) -> Self {
         let keys = Keys::new(tiers[0].layout().clone());
         let health = tiers.iter().map(|_| Health::new(Instant::now())).collect();
-        let tiers = Tiers { tiers, health, batches: HashMap::new(), keys, line, host, timeout };
+        let most = vec![usize::MAX; tiers.len()];
+        let tiers = Tiers { tiers, health, most, batches: HashMap::new(), keys, line, host, timeout };
         Self { tiers, jobs: HashMap::new(), next_job: 0 }
     }
 
@@ -289,8 +317,8 @@ impl Worker {
         }
     }
 
-    /// Ends the jobs that are past their timeout, and lets the others continue without silent
-    /// tiers. Their buffers return with their completions.
+    /// Ends the jobs that are past their timeout, and lets the others continue without silent tiers,
+    /// and where a tier has room again. Their buffers return with their completions.
     fn give_up_late(&mut self) {
         let now = Instant::now();
         for id in self.jobs.keys().copied().collect::<Vec<_>>() {
