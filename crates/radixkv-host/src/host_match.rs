@@ -5,7 +5,7 @@ use std::{fmt, ops::Range, sync::Arc};
 
 use crate::{
     index::Place,
-    tier::{HostBlock, Inner},
+    tier::{HostBlock, HostTier, Inner},
 };
 
 /// The host blocks that continue a cached prefix, pinned: while this value lives, they are neither
@@ -54,6 +54,11 @@ impl HostMatch {
         let block = self.blocks[at] as usize;
         // SAFETY: `self` has the block pinned, and the slice borrows `self`.
         unsafe { self.tier.memory().block(block, self.tier.block_bytes()) }
+    }
+
+    /// Whether the match is of this tier.
+    pub(crate) fn is_of(&self, tier: &HostTier) -> bool {
+        Arc::ptr_eq(&self.tier, &tier.inner)
     }
 
     /// Counts the match as a lookup.

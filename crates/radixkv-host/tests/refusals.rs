@@ -184,6 +184,28 @@ fn a_match_of_another_sequence_is_refused_before_anything_changes() {
 
 // Holds: HT9.
 #[test]
+fn a_match_in_a_tier_that_was_replaced_is_refused_before_anything_changes() {
+    let cache = PrefixCache::builder(4, 8).build().expect("a cache");
+    let space = cache.default_namespace();
+    let over = |size| {
+        let host = HostTier::builder(size, 8).block_bytes(64).build().expect("a tier");
+        let tiers = TieredCache::builder(&cache, &host, NoCopies).mode(TierMode::Shared);
+        tiers.build().expect("they go together")
+    };
+    let before = over(2);
+    before.host().offload().reserve(&space.name(), &prompt(1, 4), 0).publish();
+    let found = before.session().match_prefix(&space, &prompt(1, 4));
+    assert_eq!(found.len_tokens(), 8);
+    drop(before);
+    let tiers = over(4);
+    let (unchanged, session) = (state(&tiers), tiers.session());
+    let said = mistaken(|| drop(session.begin(&space, &prompt(1, 4), 0, found)));
+    assert!(said.contains("the match is of another host tier"), "{said}");
+    assert_eq!(state(&tiers), unchanged);
+}
+
+// Holds: HT9.
+#[test]
 fn an_insert_into_another_namespace_is_refused_before_anything_changes() {
     let tiers = tiers(8, 8);
     let [tenant, other] = ["tenant", "other"].map(|name| tiers.cache().namespace(&[name]));

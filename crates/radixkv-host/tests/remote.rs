@@ -311,7 +311,7 @@ fn a_request_that_does_not_wait_starts_from_what_has_come() {
     drop(start);
     let found = session.match_prefix(&space, &prompts[0]);
     files.set(Fault::None);
-    let fetch = found.remote.as_ref().expect("it asked");
+    let fetch = found.remote().expect("it asked");
     assert!(fetch.wait(RemoteWait::All));
     // The first fetch of these blocks pins them for a moment, too.
     settle(&host);
@@ -481,7 +481,7 @@ fn no_prompt_is_put_together_from_before_and_after_a_clear() {
     let (session, space) = (engine.tiers.session(), engine.space());
     engine.serve(&long[..SIZE]);
     let found = session.match_prefix(&space, &long);
-    assert!(found.remote.as_ref().is_some_and(|fetch| fetch.wait(RemoteWait::All) && fetch.arrived_tokens() > 0));
+    assert!(found.remote().is_some_and(|fetch| fetch.wait(RemoteWait::All) && fetch.arrived_tokens() > 0));
     engine.tiers.clear();
     engine.serve(&long);
     engine.evict_all();

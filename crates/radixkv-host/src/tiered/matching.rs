@@ -11,17 +11,20 @@ use crate::{
 };
 
 /// The match of a prompt in all tiers, leased and pinned; made by [`TieredSession::match_prefix`].
+///
+/// Its parts belong to one prompt, so they cannot be exchanged:
+///
+/// ```compile_fail,E0616
+/// fn exchange(one: &mut radixkv_host::TieredMatch, other: &mut radixkv_host::TieredMatch) {
+///     std::mem::swap(&mut one.host, &mut other.host); // the blocks of another prompt
+/// }
+/// ```
 #[derive(Debug)]
-#[non_exhaustive]
 #[must_use = "dropping it releases its lease and its pins"]
 pub struct TieredMatch {
-    /// The longest prefix that the device caches.
-    pub device: PrefixMatch,
-    /// The host blocks beyond the device's match, up to the first missing one.
-    pub host: HostMatch,
-    /// The fetch of the blocks beyond that from remote tiers, which copies them to the host
-    /// meanwhile. `None` if nothing can be fetched.
-    pub remote: Option<Fetch>,
+    device: PrefixMatch,
+    host: HostMatch,
+    remote: Option<Fetch>,
     /// Whether the host was asked; it is not if its blocks cannot reach beyond the device's.
     asked_host: bool,
     namespace: Namespace,
@@ -38,6 +41,22 @@ pub(super) struct Found {
 }
 
 impl TieredMatch {
+    /// The longest prefix that the device caches.
+    pub fn device(&self) -> &PrefixMatch {
+        &self.device
+    }
+
+    /// The host blocks beyond the device's match, up to the first missing one.
+    pub fn host(&self) -> &HostMatch {
+        &self.host
+    }
+
+    /// The fetch of the blocks beyond that from remote tiers, which copies them to the host
+    /// meanwhile. `None` if nothing can be fetched.
+    pub fn remote(&self) -> Option<&Fetch> {
+        self.remote.as_ref()
+    }
+
     /// Tokens that need not be computed, not counting remote tiers, which have not answered yet.
     pub fn len_tokens(&self) -> usize {
         self.device.len_tokens() + self.host.len_tokens()
@@ -47,12 +66,17 @@ impl TieredMatch {
     ///
     /// # Panics
     ///
-    /// If the match is of another cache, or the request has another namespace or other tokens.
+    /// If the match is of another cache or host tier, or the request has another namespace or other tokens.
     pub(super) fn of_request(self, session: &TieredSession, request: Request<'_>) -> Found {
         for namespace in [&self.namespace, request.namespace] {
             // Panics if the namespace is of another cache.
             session.session.peek(namespace, &[]);
         }
+        let host = &session.shared.host;
+        assert!(
+            self.host.is_of(host),
+            "the match is of another host tier than {host:?}, which the session uses: match in the same session"
+        );
         let [of_match, of_request] = [&self.namespace, request.namespace].map(Namespace::name);
         assert!(
             of_match == of_request,

@@ -225,8 +225,8 @@ impl TieredSession {
     ///
     /// # Panics
     ///
-    /// If the namespace or the match is of another cache, or the match is of another namespace or
-    /// of tokens that the sequence does not begin with: before anything has changed.
+    /// If the namespace or the match is of another cache, or the match is of another host tier or
+    /// namespace, or of tokens that the sequence does not begin with: before anything has changed.
     pub fn begin(
         &self,
         namespace: &Namespace,

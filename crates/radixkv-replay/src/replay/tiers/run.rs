@@ -146,10 +146,10 @@ impl<'a> Run<'a> {
         let began = Instant::now();
         let found = session.match_prefix(namespace, tokens);
         self.tally.matches.record(began.elapsed());
-        if let Some(fetch) = &found.remote {
+        if let Some(fetch) = found.remote() {
             fetch.wait(RemoteWait::All);
         }
-        let missing = length.div_ceil(block_size) - found.device.blocks().len();
+        let missing = length.div_ceil(block_size) - found.device().blocks().len();
         let evicts = missing > self.caches[instance].cache().stats().free_blocks;
         let began = Instant::now();
         let start = session.begin(namespace, tokens, 0, found).map(Onboarding::wait);
