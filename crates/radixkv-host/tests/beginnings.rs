@@ -5,10 +5,10 @@ mod common;
 
 use std::sync::Arc;
 
-use common::{Engine, Fault, Faulty, PATIENCE, SIZE, files, folder, host, prompt, remote_blocks};
+use common::{Engine, Fault, Faulty, PATIENCE, SIZE, files, files_that_accept, folder, host, prompt, remote_blocks};
 use radixkv_host::{
     HostBuilder, HostTier, RemoteWait, TierMode, WritePolicy,
-    radixkv_tiers::{FileTier, Outcome, RegionTier, RemoteTier},
+    radixkv_tiers::{Outcome, RegionTier, RemoteTier},
 };
 
 /// Serves a prompt, lets it leave the device in steps of so many blocks, and with it whatever the
@@ -106,10 +106,7 @@ fn a_tier_that_accepts_few_blocks_at_once_gets_a_sequence_in_parts() {
         [WritePolicy::Back, WritePolicy::Through].into_iter().flat_map(|write| [(write, [3, 64]), (write, [64, 1])])
     {
         let folders = [folder(), folder()];
-        let tiers = [0, 1].map(|at| {
-            let tier = FileTier::new(folders[at].path(), common::layout(), 64 * 4096).max_in_flight(most[at]);
-            Arc::new(tier.threads(2).direct_io(false).timeout(PATIENCE).open::<Vec<u8>>().expect("the folder is free"))
-        });
+        let tiers = [0, 1].map(|at| Arc::new(files_that_accept(most[at], folders[at].path(), 64)));
         let builder = || host(24).remote(Arc::clone(&tiers[0])).remote(Arc::clone(&tiers[1])).remote_write(write);
         let (engine, host) = over(builder(), 24);
         let (long, other) = (prompt(1, 24), prompt(2, 24));

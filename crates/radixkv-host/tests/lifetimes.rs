@@ -63,6 +63,7 @@ fn what_leaves_the_host_after_its_time_goes_nowhere() {
     }
     assert!(host.settle_remote(PATIENCE));
     assert_eq!((host.stats().evicted_blocks, files.stats().stored_blocks), (2, 0));
+    assert_eq!(host.remote_stats().expect("it has remote tiers").stale_puts, 0, "no remote tier is asked");
 }
 
 // Holds: HT25.

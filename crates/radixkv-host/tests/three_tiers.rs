@@ -16,7 +16,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use common::{Engine, Fault, Faulty, PATIENCE, SIZE, files, folder, host, layout};
+use common::{Engine, Fault, Faulty, PATIENCE, SIZE, files_that_accept, folder, host, layout};
 use radixkv::{Keys, Namespace, NamespaceName, PrefixCache, Token};
 use radixkv_host::{
     Admission, HostTier, RemoteWait, TierMode, WritePolicy,
@@ -32,6 +32,8 @@ struct Plan {
     time_to_live: Option<Duration>,
     timeout: Duration,
     in_flight: usize,
+    /// How many items the files accept at once.
+    at_once: usize,
     engines: usize,
     /// Whether a region that processes share lies above the files.
     region: bool,
@@ -46,6 +48,7 @@ fn plans() -> impl Iterator<Item = Plan> {
         time_to_live: None,
         timeout: Duration::from_millis(60),
         in_flight: 64,
+        at_once: 1024,
         engines: 1,
         region: false,
     };
@@ -57,6 +60,8 @@ fn plans() -> impl Iterator<Item = Plan> {
         shared,
         Plan { write: WritePolicy::Through, region: true, ..shared },
         Plan { write: WritePolicy::Through, wait: RemoteWait::BestEffort, in_flight: 3, ..shared },
+        Plan { at_once: 3, ..shared },
+        Plan { at_once: 1, region: true, write: WritePolicy::Through, ..shared },
         Plan { time_to_live: Some(Duration::from_millis(15)), admission: second, region: true, ..shared },
     ]
     .into_iter()
@@ -75,7 +80,7 @@ struct World {
 
 fn world(plan: Plan) -> World {
     let folder = folder();
-    let files = Faulty::new(files(&folder.path().join("files"), 60));
+    let files = Faulty::new(files_that_accept(plan.at_once, &folder.path().join("files"), 60));
     let mut builder = host(24).staging(16).admission(plan.admission).remote_write(plan.write);
     builder = builder.remote_in_flight(plan.in_flight).remote_timeout(plan.timeout);
     if let Some(time) = plan.time_to_live {
@@ -200,7 +205,6 @@ fn damage(folder: &Path, rng: &mut fastrand::Rng) {
 #[test]
 fn one_thread_finds_what_left_the_host() {
     for (number, plan) in plans().enumerate() {
-        let plan = Plan { wait: RemoteWait::All, timeout: PATIENCE, time_to_live: None, ..plan };
         let plan = Plan { wait: RemoteWait::All, timeout: PATIENCE, time_to_live: None, ..plan };
         let world = world(plan);
         let mut rng = fastrand::Rng::with_seed(11);

@@ -41,8 +41,13 @@ pub fn folder() -> tempfile::TempDir {
 
 /// A tier of files for so many blocks.
 pub fn files(folder: &Path, blocks: u64) -> Tier<Vec<u8>> {
+    files_that_accept(1024, folder, blocks)
+}
+
+/// The same, for so many items at once.
+pub fn files_that_accept(at_once: usize, folder: &Path, blocks: u64) -> Tier<Vec<u8>> {
     let tier = FileTier::new(folder, layout(), blocks * 4096).threads(2).direct_io(false).timeout(PATIENCE);
-    tier.open().expect("the folder is free")
+    tier.max_in_flight(at_once).open().expect("the folder is free")
 }
 
 /// What a [`Faulty`] tier does.
