@@ -5,7 +5,7 @@ mod common;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use common::{Memory, contents, count, layout, load, names, serve};
-use radixkv::{BlockRequest, PrefixCache, Quota};
+use radixkv::{BlockRequest, NamespaceName, PolicyKind, PrefixCache, Quota};
 use radixkv_save::{BlockBytes, Restored, Save, Saved};
 
 /// Memory beside which, before each block is read, everything is evicted that can be, and its room
@@ -125,7 +125,7 @@ fn a_cache_that_grows_while_it_is_saved_is_saved_as_it_was() {
     let (session, space) = (cache.session(), cache.default_namespace());
     assert!(serve(&cache, &session, &space, &memory, &[1, 2, 3, 4]));
     let (folder, layout) = (tempfile::tempdir().unwrap(), layout(2));
-    let grow = |_: &radixkv::NamespaceName| {
+    let grow = |_: &NamespaceName| {
         cache.grow(4).unwrap();
         // Four blocks, of which the last two are new.
         assert!(serve(&cache, &session, &space, &memory, &[5, 6, 7, 8, 9, 10, 11, 12]));
@@ -138,6 +138,84 @@ fn a_cache_that_grows_while_it_is_saved_is_saved_as_it_was() {
     Saved::open(folder.path(), &layout).unwrap().restore(&new, &mut fresh).unwrap();
     let found = contents(&new, Some(&fresh), &names(&new));
     assert_eq!(found[&new.default_namespace().name()], [vec![1, 2], vec![1, 2, 3, 4]].into());
+}
+
+/// Memory beside which anything happens to a cache before each block is read or written.
+struct Unruly<'a> {
+    cache: &'a PrefixCache,
+    memory: Memory,
+    random: fastrand::Rng,
+}
+
+impl Unruly<'_> {
+    fn interfere(&mut self) {
+        let Self { cache, memory, random } = self;
+        let name = random.choice(&names(cache)).unwrap().clone();
+        let space = cache.namespace(NamespaceName::new(&name.parts().collect::<Vec<_>>()).with_keys(name.keys()));
+        match random.u8(..24) {
+            0 => cache.clear(),
+            1 => space.clear(),
+            2 => space.remove(),
+            3 => _ = cache.invalidate_blocks(&[random.u32(..cache.capacity_blocks() as u32)]),
+            4 => _ = cache.evict(random.usize(..20)),
+            5 => _ = space.evict(random.usize(..9)),
+            6 => _ = cache.grow(random.usize(..4)),
+            7 => {
+                space.set_quota(Quota::default().pinned_blocks(random.usize(..30)).cached_blocks(random.usize(30..60)))
+            }
+            8 => space.set_quota(Quota::default()),
+            9 => cache.settings().set_policy(*random.choice(PolicyKind::ALL).unwrap()),
+            10 => load(cache, memory, random, 4, 20),
+            _ => {}
+        }
+    }
+}
+
+impl BlockBytes for Unruly<'_> {
+    fn block_bytes(&self) -> usize {
+        self.memory.block_bytes()
+    }
+
+    fn read(&mut self, block: u32, bytes: &mut [u8]) -> bool {
+        self.interfere();
+        self.random.u8(..60) > 0 && self.memory.read(block, bytes)
+    }
+
+    fn write(&mut self, block: u32, bytes: &[u8]) -> bool {
+        self.interfere();
+        self.random.u8(..60) > 0 && self.memory.write(block, bytes)
+    }
+}
+
+// Holds: SV4.
+#[test]
+fn whatever_a_cache_does_while_it_is_saved_and_restored_no_byte_is_wrong() {
+    let cache = |size, blocks| PrefixCache::builder(size, blocks).growable_to(400).build().unwrap();
+    let at_rest = |cache: &PrefixCache, memory: &Memory| {
+        assert_eq!(cache.validate(), Ok(()));
+        let stats = cache.stats();
+        assert_eq!((stats.reserved_blocks, stats.protected_blocks), (0, 0));
+        contents(cache, Some(memory), &names(cache));
+    };
+    let (mut saved_blocks, mut restored_blocks) = (0, 0);
+    for seed in 0..100 {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let (size, blocks) = (random.usize(1..4), random.usize(20..150));
+        let (old, new) = (cache(size, blocks), cache(size, random.usize(20..300)));
+        let (folder, layout, memory) = (tempfile::tempdir().unwrap(), layout(size), Memory::new(400));
+        load(&old, &memory, &mut random, 60, 12 * size);
+        let mut unruly = Unruly { cache: &old, memory: memory.clone(), random: random.fork() };
+        saved_blocks += Save::new(&old, &layout).to(folder.path(), &mut unruly).unwrap().blocks;
+        at_rest(&old, &memory);
+        let (saved, fresh) = (Saved::open(folder.path(), &layout).unwrap(), Memory::new(400));
+        let mut unruly = Unruly { cache: &new, memory: fresh.clone(), random };
+        let restored = saved.restore(&new, &mut unruly).unwrap();
+        let Restored { blocks, known_blocks, no_room_blocks, refused_blocks, damaged_blocks, .. } = restored;
+        assert_eq!(blocks + known_blocks + no_room_blocks + refused_blocks + damaged_blocks, saved.blocks());
+        restored_blocks += blocks;
+        at_rest(&new, &fresh);
+    }
+    assert!(saved_blocks > 500 && restored_blocks > 200, "{saved_blocks} saved, {restored_blocks} restored");
 }
 
 /// Memory of which each block says with which weights it was computed; before a given read
