@@ -230,16 +230,28 @@ impl<B> Queue<B> {
 
     /// Waits for jobs and takes up to `max` of them; `None` once the queue is closed.
     pub(crate) fn take(&self, max: usize) -> Option<Vec<Job<B>>> {
-        let mut state = self.lock();
         loop {
-            // Late jobs are not begun: after an outage the store gets no work that nobody waits
-            // for.
-            self.expire(&mut state, Instant::now());
-            if let Some(jobs) = state.take(max) {
+            self.wait_for_work();
+            if let Some(jobs) = self.try_take(max) {
                 return jobs;
             }
+        }
+    }
+
+    /// Waits until there are jobs, which another thread may take first, or the queue is closed.
+    pub(crate) fn wait_for_work(&self) {
+        let mut state = self.lock();
+        while state.waiting.is_empty() && !state.is_closed {
             state = self.work.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
+    }
+
+    /// Takes up to `max` jobs; `None` if there are none, `Some(None)` once the queue is closed.
+    pub(crate) fn try_take(&self, max: usize) -> Option<Option<Vec<Job<B>>>> {
+        let mut state = self.lock();
+        // Late jobs are not begun: after an outage the store gets no work that nobody waits for.
+        self.expire(&mut state, Instant::now());
+        state.take(max)
     }
 
     /// As [`take`](Self::take), for a task.

@@ -47,6 +47,12 @@ impl Use {
     fn of(block: &Block, batch: Ticket, before: Option<Before>) -> Self {
         Self { batch: batch.0, number: block.number(), parent: block.parent(), before }
     }
+
+    /// The block that a job puts, and its use.
+    pub(crate) fn of_put<B>(job: &Job<B>) -> Option<(BlockKey, Self)> {
+        let Request::Put(put, terms) = &job.request else { return None };
+        Some((put.block.key(), Self::of(&put.block, job.ticket, terms.before)))
+    }
 }
 
 /// The reply of a store to a step.
@@ -74,6 +80,16 @@ pub(crate) trait Store {
     /// The most steps to carry out together; more are not faster.
     fn batch(&self) -> usize;
 
+    /// Waits for jobs and takes up to [`batch`](Self::batch) of them; `None` once the queue is
+    /// closed.
+    fn take<B>(&mut self, queue: &Queue<B>) -> Option<Vec<Job<B>>> {
+        queue.take(self.batch())
+    }
+
+    /// Ends what [`take`](Self::take) began for a job that is not carried out, before the job is
+    /// completed.
+    fn give_up(&mut self) {}
+
     /// Carries steps out, and replies to each one once.
     fn carry_out(&mut self, steps: &[Step], reply: &mut dyn FnMut(usize, Reply<'_>));
 
@@ -84,11 +100,11 @@ pub(crate) trait Store {
 
 /// Carries out requests until the queue is closed.
 pub(crate) fn work<B: Buffer>(queue: &Queue<B>, layout: &Layout, store: &mut impl Store) {
-    while let Some(jobs) = queue.take(store.batch()) {
+    while let Some(jobs) = store.take(queue) {
         let mut ids = Vec::with_capacity(jobs.len());
         let mut steps = Vec::with_capacity(jobs.len());
         for job in jobs {
-            if let Some((id, step)) = prepare(queue, layout, job) {
+            if let Some((id, step)) = prepare(queue, layout, job, || store.give_up()) {
                 ids.push(id);
                 steps.push(step);
             }
@@ -113,8 +129,13 @@ pub(crate) fn work<B: Buffer>(queue: &Queue<B>, layout: &Layout, store: &mut imp
 }
 
 /// Makes a step from a job and parks the job. A job that fails before it reaches the store is
-/// completed.
-pub(crate) fn prepare<B: Buffer>(queue: &Queue<B>, layout: &Layout, job: Job<B>) -> Option<(JobId, Step)> {
+/// completed, after a call of `give_up`.
+pub(crate) fn prepare<B: Buffer>(
+    queue: &Queue<B>,
+    layout: &Layout,
+    job: Job<B>,
+    give_up: impl FnOnce(),
+) -> Option<(JobId, Step)> {
     let step = match &job.request {
         Request::Contains(key) => Ok(Step::Contains(*key)),
         Request::Get(get) => {
@@ -139,8 +160,8 @@ pub(crate) fn prepare<B: Buffer>(queue: &Queue<B>, layout: &Layout, job: Job<B>)
     match step {
         Ok(step) => Some((queue.park(job), step)),
         Err(failure) => {
-            queue.counters.failed(failure);
-            queue.complete(job.fails(failure));
+            give_up();
+            queue.complete(fail(queue, job, failure));
             None
         }
     }

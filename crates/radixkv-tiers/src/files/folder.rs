@@ -145,6 +145,23 @@ fn scan_one(first: &str, files: fs::ReadDir, found: &mut Vec<(SystemTime, BlockK
     Ok(())
 }
 
+/// A file that is removed when this is dropped, unless it was renamed.
+pub(super) struct Unfinished(pub(super) PathBuf);
+
+impl Drop for Unfinished {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.0);
+    }
+}
+
+/// Removes a file; one that does not exist is no error.
+pub(super) fn remove_file(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
 fn lock(path: &Path) -> Result<File, OpenError> {
     let path_of_lock = path.join("lock");
     let io = |error| OpenError::io(path_of_lock.display(), error);

@@ -5,14 +5,16 @@
 //! loss a file may be torn or old, which its length and its checksum reveal.
 //!
 //! The index and the names in the folder are changed together under one lock. So the index lists
-//! exactly the existing files, and they take no more than the capacity.
+//! exactly the existing files, and they take no more than the capacity. A put is in the index from
+//! the moment a thread takes it from the queue: the lock is acquired before the queue's, and no
+//! thread acquires it while it holds the queue's. So callers never wait for a disk.
 
 use std::{
     borrow::Cow,
     fs::{self, File, OpenOptions},
     io::{self, ErrorKind},
     os::unix::fs::{FileExt as _, OpenOptionsExt as _},
-    path::{Path, PathBuf},
+    path::Path,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
@@ -21,13 +23,14 @@ use std::{
 };
 
 use super::{
-    folder::{Folder, no_waiting},
-    index::{Index, Rank, Written},
+    folder::{Folder, Unfinished, no_waiting, remove_file},
+    index::{Index, Written},
 };
 use crate::{
     aligned::{ALIGNMENT, Aligned},
     key::BlockKey,
     object::Miss,
+    queue::{Job, Queue},
     stats::Counters,
     tier::Failure,
     worker::{self, Reply, Step, Store, Use},
@@ -59,7 +62,30 @@ pub(super) struct FileStore<C> {
     read: Aligned,
     /// When the last read file was written.
     written: Written,
+    /// The put that this thread has taken and not carried out yet.
+    begun: Option<Begun>,
     counters: C,
+}
+
+/// A put in the index, which ends when this is dropped. Must not be dropped under the index's lock.
+#[derive(Debug)]
+struct Begun {
+    files: Arc<Files>,
+    key: BlockKey,
+    used: Use,
+    id: Written,
+}
+
+impl Begun {
+    fn new(files: &Arc<Files>, index: &mut Index, (key, used): (BlockKey, Use)) -> Self {
+        Self { files: Arc::clone(files), key, used, id: index.begin(key, used) }
+    }
+}
+
+impl Drop for Begun {
+    fn drop(&mut self) {
+        self.files.lock().end(self.id, self.used);
+    }
 }
 
 impl Files {
@@ -90,55 +116,50 @@ impl Files {
     /// Evicts files until the rest fits in the capacity.
     pub(super) fn keep_to_capacity(&self, counters: &Counters) -> io::Result<()> {
         let mut index = self.lock();
-        while index.taken() > self.max_files && self.evict(&mut index, None, None, counters)? {}
+        while index.taken() > self.max_files && self.evict_oldest(&mut index, None, counters)? {}
         self.say(&index, counters);
         Ok(())
     }
 
-    /// Evicts the first file in order, if its rank is below `before` or `before` is `None`, for a
-    /// write with this use. Returns whether it did.
-    fn evict(
-        &self,
-        index: &mut Index,
-        before: Option<Rank>,
-        used: Option<Use>,
-        counters: &Counters,
-    ) -> io::Result<bool> {
-        let Some((_, oldest)) = index.oldest().filter(|&(rank, _)| before.is_none_or(|new| rank < new)) else {
-            return Ok(false);
-        };
-        remove_file(&self.folder.object(oldest))?;
-        index.remove(oldest);
-        index.leave_out(oldest, used);
-        counters.evicted();
+    /// Evicts the first file in order, for a write with this use. Returns whether there was one.
+    fn evict_oldest(&self, index: &mut Index, used: Option<Use>, counters: &Counters) -> io::Result<bool> {
+        let Some(oldest) = index.oldest() else { return Ok(false) };
+        self.evict(index, oldest, used, counters)?;
         Ok(true)
     }
 
-    /// Reserves room for a file, and returns its rank and modification time. `None` if there is no
-    /// room, and either the file would be evicted first itself, or a block before it is missing.
-    fn reserve(&self, key: BlockKey, used: Use, counters: &Counters) -> io::Result<Option<(Rank, SystemTime)>> {
+    /// Evicts a file, for a write with this use.
+    fn evict(&self, index: &mut Index, key: BlockKey, used: Option<Use>, counters: &Counters) -> io::Result<()> {
+        remove_file(&self.folder.object(key))?;
+        if index.evict(key, used) {
+            counters.evicted();
+        }
+        Ok(())
+    }
+
+    /// Reserves room for a file, and returns its modification time. `None` if there is no room, and
+    /// either the file would be evicted first itself, or a block before it is missing.
+    fn reserve(&self, put: &Begun, counters: &Counters) -> io::Result<Option<SystemTime>> {
         let mut index = self.lock();
-        index.touch_before(used);
-        // An existing file is replaced whatever its rank; until the rename both files exist.
-        let rank = index.rank(used);
-        let before = (!index.contains(key)).then_some(rank);
-        while index.taken() + 1 > self.max_files {
-            // A file that another thread is writing may be first in order: then it is not
-            // published.
-            if !index.lacks_beginning(used) && index.displace(rank) {
-                continue;
-            }
-            if index.files() == 0 {
-                // Other threads are writing files that take all of the capacity.
-                return Err(ErrorKind::StorageFull.into());
-            }
-            if index.lacks_beginning(used) || !self.evict(&mut index, before, Some(used), counters)? {
-                index.leave_out(key, Some(used));
+        if index.taken() >= self.max_files && index.contains(put.key) {
+            // The file that the put replaces gives its room, whatever its rank. Otherwise both
+            // exist until the rename.
+            remove_file(&self.folder.object(put.key))?;
+            index.remove(put.key);
+        }
+        while index.taken() >= self.max_files {
+            let Some(first) = index.first_below(put.key).filter(|_| !index.lacks_beginning(put.used)) else {
                 return Ok(None);
+            };
+            if index.contains(first) {
+                self.evict(&mut index, first, Some(put.used), counters)?;
+            } else {
+                // Another thread is writing it, and will not publish it.
+                index.displace(first, put.used);
             }
         }
-        index.reserve(key, rank);
-        Ok(Some((rank, index.time_of(used))))
+        index.reserve(put.id);
+        Ok(Some(index.time_of(put.used)))
     }
 
     fn say(&self, index: &Index, counters: &Counters) {
@@ -187,34 +208,29 @@ impl Files {
         })
     }
 
-    fn write(&self, key: BlockKey, used: Use, object: &Aligned, expires: u64, counters: &Counters) -> io::Result<()> {
-        let Some((rank, time)) = self.reserve(key, used, counters)? else {
+    fn write(&self, put: &Begun, object: &Aligned, expires: u64, counters: &Counters) -> io::Result<()> {
+        let Some(time) = self.reserve(put, counters)? else {
             counters.evicted();
             return Ok(());
         };
         // Relaxed: the number only has to be unique.
         let number = self.next_unfinished.fetch_add(1, Relaxed);
         let unfinished = Unfinished(self.folder.unfinished().join(number.to_string()));
-        let written = self.write_object_or_evict(&unfinished.0, used, object, counters);
+        self.write_object_or_evict(&unfinished.0, put.used, object, counters)?;
+        // The time only matters for the order after the folder is opened again.
+        let _ = File::open(&unfinished.0).and_then(|file| file.set_modified(time));
+        self.publish(put, &unfinished.0, expires, counters)
+    }
+
+    /// Publishes a written object, unless its room was taken meanwhile.
+    fn publish(&self, put: &Begun, unfinished: &Path, expires: u64, counters: &Counters) -> io::Result<()> {
         let mut index = self.lock();
-        let has_room = index.end_reservation(rank);
-        let published = written.and_then(|()| {
-            if has_room {
-                // The time only matters for the order after the folder is opened again.
-                let _ = File::open(&unfinished.0).and_then(|file| file.set_modified(time));
-                self.folder.publish(&unfinished.0, key)?;
-            }
-            Ok(has_room)
-        });
-        // Otherwise a file of an earlier write is kept, if there is one.
-        if !matches!(published, Ok(true)) && !index.contains(key) {
-            index.leave_out(key, Some(used));
-        }
-        if !published? {
+        if !index.has_room(put.id) {
             counters.evicted();
             return Ok(());
         }
-        index.insert(key, used, expires);
+        self.folder.publish(unfinished, put.key)?;
+        index.publish(put.id, expires);
         self.say(&index, counters);
         Ok(())
     }
@@ -236,7 +252,7 @@ impl Files {
                 break;
             }
             remove_file(path)?;
-            if !self.evict(&mut self.lock(), None, Some(used), counters)? {
+            if !self.evict_oldest(&mut self.lock(), Some(used), counters)? {
                 break;
             }
             written = self.write_object(path, object);
@@ -277,7 +293,7 @@ impl Files {
 impl<C: AsRef<Counters>> FileStore<C> {
     pub(super) fn new(files: Arc<Files>, counters: C) -> Self {
         let read = Aligned::new(files.object_bytes + 1);
-        Self { files, read, written: Written::default(), counters }
+        Self { files, read, written: Written::default(), begun: None, counters }
     }
 
     fn carry_out_one(&mut self, step: &Step) -> Result<Reply<'_>, Failure> {
@@ -301,7 +317,12 @@ impl<C: AsRef<Counters>> FileStore<C> {
                     Err(error) => Err(error),
                 }
             }
-            Step::Store { key, used, object, expires } => files.write(*key, *used, object, *expires, counters),
+            Step::Store { key, used, object, expires } => {
+                // Only a step that was not taken from a queue is not in the index yet.
+                let begin = || Begun::new(files, &mut files.lock(), (*key, *used));
+                let put = self.begun.take().unwrap_or_else(begin);
+                files.write(&put, object, *expires, counters)
+            }
             Step::Remove(key) => files.remove(*key, counters),
         }
         .map(|()| Reply::Done)
@@ -315,6 +336,23 @@ impl<C: AsRef<Counters>> Store for FileStore<C> {
         1
     }
 
+    /// Takes a job and adds its put to the index at once; `index` says why.
+    fn take<B>(&mut self, queue: &Queue<B>) -> Option<Vec<Job<B>>> {
+        loop {
+            queue.wait_for_work();
+            let mut index = self.files.lock();
+            if let Some(jobs) = queue.try_take(self.batch()) {
+                let put = jobs.iter().flatten().find_map(Use::of_put);
+                self.begun = put.map(|put| Begun::new(&self.files, &mut index, put));
+                return jobs;
+            }
+        }
+    }
+
+    fn give_up(&mut self) {
+        self.begun = None;
+    }
+
     fn carry_out(&mut self, steps: &[Step], reply: &mut dyn FnMut(usize, Reply<'_>)) {
         for (index, step) in steps.iter().enumerate() {
             reply(index, self.carry_out_one(step).unwrap_or_else(Reply::Failed));
@@ -323,22 +361,6 @@ impl<C: AsRef<Counters>> Store for FileStore<C> {
 
     fn discard(&mut self, key: BlockKey, _why: Miss) {
         let _ = self.files.discard(key, self.written, self.counters.as_ref());
-    }
-}
-
-/// A file that is removed when this is dropped, unless it was renamed.
-struct Unfinished(PathBuf);
-
-impl Drop for Unfinished {
-    fn drop(&mut self) {
-        let _ = fs::remove_file(&self.0);
-    }
-}
-
-fn remove_file(path: &Path) -> io::Result<()> {
-    match fs::remove_file(path) {
-        Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
-        _ => Ok(()),
     }
 }
 
@@ -366,65 +388,4 @@ fn direct_flag() -> i32 {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::layout::Layout;
-
-    /// Another thread writes the file again between a read and the removal of the block that was
-    /// read.
-    #[test]
-    fn a_file_that_was_written_again_is_not_discarded() {
-        let (path, layout) = (tempfile::tempdir().unwrap(), Layout::new("m", "bf16", 1, 8).unwrap());
-        let folder = Folder::open(path.path(), &layout).unwrap();
-        let files = Arc::new(Files::new(folder, Vec::new(), 4, layout.object_bytes(), false));
-        let counters = Arc::new(Counters::default());
-        let [mut reader, mut writer] = [(); 2].map(|()| FileStore::new(Arc::clone(&files), Arc::clone(&counters)));
-        let (block, used) =
-            (layout.blocks("", &[0]).remove(0), Use { batch: 0, number: 0, parent: None, before: None });
-        let key = block.key();
-        let write = || Step::Store { key, used, object: Aligned::new(layout.object_bytes()), expires: 0 };
-        let read = || Step::Fetch(block.clone(), used);
-        let mut nothing = |_: usize, _: Reply<'_>| {};
-        writer.carry_out(&[write()], &mut nothing);
-        reader.carry_out(&[read()], &mut nothing);
-        writer.carry_out(&[write()], &mut nothing);
-        reader.discard(key, Miss::Expired);
-        assert!(files.lock().contains(key) && files.folder.object(key).exists());
-        reader.carry_out(&[read()], &mut nothing);
-        reader.discard(key, Miss::Expired);
-        assert!(!files.lock().contains(key) && !files.folder.object(key).exists());
-    }
-
-    /// The blocks of a sequence that was evicted are put again, by two threads.
-    #[test]
-    fn a_block_is_written_while_the_block_before_it_is_being_written() {
-        let layout = Layout::new("m", "bf16", 1, 8).unwrap();
-        let [one, other] = ["one", "other"].map(|name| layout.blocks(name, &[0, 1]));
-        let used =
-            |batch, block: &crate::Block| Use { batch, number: block.number(), parent: block.parent(), before: None };
-        let store = |batch, block: &crate::Block| {
-            let object = Aligned::new(layout.object_bytes());
-            [Step::Store { key: block.key(), used: used(batch, block), object, expires: 0 }]
-        };
-        for is_begun in [true, false] {
-            let path = tempfile::tempdir().unwrap();
-            let folder = Folder::open(path.path(), &layout).unwrap();
-            let files = Arc::new(Files::new(folder, Vec::new(), 2, layout.object_bytes(), false));
-            let counters = Arc::new(Counters::default());
-            let mut writer = FileStore::new(Arc::clone(&files), Arc::clone(&counters));
-            let mut nothing = |_: usize, _: Reply<'_>| {};
-            for (batch, block) in [(0, &one[0]), (0, &one[1]), (1, &other[0]), (1, &other[1])] {
-                writer.carry_out(&store(batch, block), &mut nothing);
-            }
-            assert!(one.iter().all(|block| !files.lock().contains(block.key())));
-            let begun = is_begun.then(|| files.reserve(one[0].key(), used(2, &one[0]), &counters).unwrap().unwrap());
-            writer.carry_out(&store(2, &one[1]), &mut nothing);
-            assert!(files.lock().contains(one[1].key()), "the first block is begun: {is_begun}");
-            if let Some((rank, _)) = begun {
-                assert!(files.lock().end_reservation(rank));
-            }
-            writer.carry_out(&store(2, &one[0]), &mut nothing);
-            assert!(one.iter().all(|block| files.lock().contains(block.key())));
-        }
-    }
-}
+mod tests;

@@ -155,7 +155,7 @@ pub(super) async fn run<B: Buffer>(objects: &Arc<Objects>, queue: &Arc<Queue<B>>
 /// Carries one request out.
 async fn one<B: Buffer>(objects: Arc<Objects>, queue: &Queue<B>, job: Job<B>) {
     let (layout, due) = (&objects.layout, job.due().into());
-    let Some((id, step)) = worker::prepare(queue, layout, job) else { return };
+    let Some((id, step)) = worker::prepare(queue, layout, job, || {}) else { return };
     let step = Arc::new(step);
     let answer = ask(&objects, step.clone(), due).await;
     let reply = match &answer {
