@@ -202,17 +202,32 @@ pub(crate) fn finish<B: Buffer>(queue: &Queue<B>, layout: &Layout, id: JobId, re
                 Outcome::Got(get, got)
             }
             (Request::Contains(key), reply) => Outcome::Contained(key, Ok(matches!(reply, Reply::Is(true)))),
-            (Request::Put(put, _), _) => {
-                queue.counters.stored(layout.object_bytes());
-                Outcome::Put(put, Ok(()))
+            (Request::Put(put, _), reply) => {
+                let done = is_done(queue, &reply);
+                if done.is_ok() {
+                    queue.counters.stored(layout.object_bytes());
+                }
+                Outcome::Put(put, done)
             }
-            (Request::Remove(key), _) => {
-                queue.counters.removed();
-                Outcome::Removed(key, Ok(()))
+            (Request::Remove(key), reply) => {
+                let done = is_done(queue, &reply);
+                if done.is_ok() {
+                    queue.counters.removed();
+                }
+                Outcome::Removed(key, done)
             }
         }),
     };
     queue.complete(completion);
+}
+
+/// Whether a store has carried out a put or a removal: no other reply says so.
+fn is_done<B>(queue: &Queue<B>, reply: &Reply<'_>) -> Result<(), Failure> {
+    if matches!(reply, Reply::Done) {
+        return Ok(());
+    }
+    queue.counters.failed(Failure::Protocol);
+    Err(Failure::Protocol)
 }
 
 fn fail<B>(queue: &Queue<B>, job: Job<B>, failure: Failure) -> Completion<B> {

@@ -22,6 +22,8 @@ enum Act {
     PanicTwice,
     AnswerNothing,
     AnswerFirstThenPanic,
+    /// As to a question whether the store has a key.
+    AnswerThere,
     Answer,
 }
 
@@ -48,6 +50,7 @@ impl Store for Scripted {
                 reply(0, Reply::Done);
                 panic!("as told");
             }
+            Act::AnswerThere => (0..steps.len()).for_each(|index| reply(index, Reply::Is(true))),
             Act::Answer => (0..steps.len()).for_each(|index| reply(index, Reply::Done)),
         }
     }
@@ -81,6 +84,23 @@ fn drained<B: Buffer>(tier: &Tier<B>) -> Vec<Completion<B>> {
         tier.poll(&mut done, Duration::from_secs(30));
     }
     done
+}
+
+#[test]
+fn only_a_store_that_says_so_has_stored_or_removed() {
+    let (tier, acts) = scripted(4, Duration::from_secs(60));
+    for (act, expected) in [(Act::AnswerThere, Err(Failure::Protocol)), (Act::Answer, Ok(()))] {
+        let key = puts(1)[0].block.key();
+        acts.send(act).unwrap();
+        tier.put_from(puts(1)).unwrap();
+        let put = drained(&tier).remove(0).outcome;
+        assert!(matches!(put, Outcome::Put(_, end) if end == expected), "{put:?}");
+        acts.send(if expected.is_ok() { Act::Answer } else { Act::AnswerThere }).unwrap();
+        tier.remove(vec![key]).unwrap();
+        assert_eq!(drained(&tier).remove(0).outcome, Outcome::Removed(key, expected));
+    }
+    let stats = tier.stats();
+    assert_eq!((stats.stored_blocks, stats.removed_blocks, stats.errors.protocol), (1, 1, 2));
 }
 
 // Holds: RT8.

@@ -191,7 +191,7 @@ impl Store for RedisStore {
 /// Interprets the reply to a step.
 fn answer<'a>(step: &Step, value: &'a Value) -> Reply<'a> {
     match (step, value) {
-        (_, Value::ServerError(error)) if error.code() == "WRONGTYPE" => Reply::Foreign,
+        (Step::Fetch(..), Value::ServerError(error)) if error.code() == "WRONGTYPE" => Reply::Foreign,
         (_, Value::ServerError(error)) => Reply::Failed(failure(&error.clone().into())),
         (Step::Contains(_), Value::Int(count)) => Reply::Is(*count > 0),
         (Step::Fetch(..), Value::Nil) => Reply::Is(false),

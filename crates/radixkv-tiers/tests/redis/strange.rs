@@ -133,6 +133,43 @@ fn an_object_that_stops_half_way_or_is_another_is_no_hit() {
     }
 }
 
+/// Whatever an error says, nothing was stored or removed.
+#[test]
+fn an_error_for_one_command_is_a_failure_of_its_request() {
+    for (text, failure) in
+        [("-WRONGTYPE x", Failure::Denied), ("-OOM x", Failure::NoRoom), ("-ASK 1 x", Failure::Unreachable)]
+    {
+        // To each second command of an exchange.
+        let number = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));
+        let tier = over(move |command| {
+            let is_error = number.fetch_add(1, std::sync::atomic::Ordering::Relaxed) % 2 == 1;
+            match &command[0][..] {
+                _ if is_error => Act::Say(format!("{text}\r\n").into_bytes()),
+                b"SET" => Act::Say(b"+OK\r\n".to_vec()),
+                _ => Act::Say(b":1\r\n".to_vec()),
+            }
+        });
+        let layout = tier.layout().clone();
+        let all = blocks(&layout, 4);
+        let keys = || all.iter().map(|block| block.key()).collect::<Vec<_>>();
+        tier.put_from(all.iter().map(|block| put(block, &layout, None)).collect()).unwrap();
+        let puts = completions(&tier, 4);
+        tier.remove(keys()).unwrap();
+        let removed = completions(&tier, 4);
+        tier.contains(keys()).unwrap();
+        let contained = completions(&tier, 4);
+        for (index, ends) in puts.into_iter().zip(removed).zip(contained).enumerate() {
+            let ((put, removed), contained) = ends;
+            let expected = if index % 2 == 1 { Err(failure) } else { Ok(()) };
+            assert!(matches!(put.outcome, Outcome::Put(_, end) if end == expected), "{text}: {:?}", put.outcome);
+            assert_eq!(removed.outcome, Outcome::Removed(all[index].key(), expected), "{text}");
+            assert_eq!(contained.outcome, Outcome::Contained(all[index].key(), expected.map(|()| true)), "{text}");
+        }
+        let stats = tier.stats();
+        assert_eq!((stats.stored_blocks, stats.removed_blocks, stats.errors.total()), (2, 2, 6), "{text}");
+    }
+}
+
 #[test]
 fn a_server_that_dribbles_or_is_silent_holds_no_request() {
     for dribbles in [true, false] {
