@@ -150,6 +150,26 @@ fn another_object_or_one_of_another_length_is_a_miss() {
     assert_eq!(get_all(&tier, &all), [ABSENT, Ok(()), Ok(())]);
 }
 
+/// A store that sends more than it announced: no more of it is read than shows that.
+// Holds: RT2.
+#[test]
+fn a_body_that_does_not_end_is_not_read_to_its_end() {
+    let layout = layout(16, 3000);
+    let (store, all) = (Arc::new(Faulty::new()), blocks(&layout, 1));
+    let tier = open(&store, &layout, PATIENCE).unwrap();
+    put_all(&tier, &all, None);
+    let expected = layout.object_bytes();
+    store.becomes(Some(Fault::Endless));
+    assert_eq!(contained(&tier, &all), [false]);
+    assert_eq!(store.endless_bytes(), 1024, "a header is shorter");
+    let bytes = expected.next_multiple_of(1024);
+    assert_eq!(get_all(&tier, &all), [Err(Miss::Torn { bytes, expected }.into())]);
+    assert_eq!(store.endless_bytes(), bytes);
+    let error = open(&store, &layout, PATIENCE).unwrap_err();
+    assert!(matches!(error, OpenError::NotAStore { .. }), "{error}");
+    assert!(store.endless_bytes() < 1 << 20);
+}
+
 #[test]
 fn a_store_that_fails_when_a_tier_is_opened() {
     for (fault, text) in [(Fault::Generic, "as told"), (Fault::Hang, "timed out"), (Fault::Panic, "the store panicked")]

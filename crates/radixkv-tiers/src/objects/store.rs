@@ -8,7 +8,10 @@ use std::{
     time::Duration,
 };
 
-use object_store::{Error, GetOptions, ObjectStore, ObjectStoreExt as _, PutMode, PutPayload, path::Path};
+use futures_util::TryStreamExt as _;
+use object_store::{
+    Error, GetOptions, GetResult, GetResultPayload, ObjectStore, ObjectStoreExt as _, PutMode, PutPayload, path::Path,
+};
 use tokio::{
     sync::Semaphore,
     time::{Instant, timeout, timeout_at},
@@ -36,7 +39,7 @@ pub(super) struct Objects {
 /// The answer of the store, which owns its memory.
 enum Answer {
     Is(bool),
-    Object(bytes::Bytes),
+    Object(Vec<u8>),
     OtherLength(usize),
     Done,
 }
@@ -78,13 +81,13 @@ impl Objects {
         open::compare(&place, &self.layout, &manifest)
     }
 
-    async fn manifest(&self, path: &Path) -> Result<Option<bytes::Bytes>, NoAnswer> {
-        let read = async {
-            let result = self.store.get(path).await?;
+    async fn manifest(&self, path: &Path) -> Result<Option<Vec<u8>>, NoAnswer> {
+        let manifest = async {
+            let (manifest, length) = read(self.store.get(path).await?, MAX_MANIFEST_BYTES).await?;
             // A longer manifest is invalid, whatever it contains.
-            if result.meta.size > MAX_MANIFEST_BYTES as u64 { Ok(bytes::Bytes::new()) } else { result.bytes().await }
+            Ok(if length > MAX_MANIFEST_BYTES { Vec::new() } else { manifest })
         };
-        self.within(async { found(read.await) }).await
+        self.within(async { found(manifest.await) }).await
     }
 
     async fn within<T>(&self, ask: impl Future<Output = Result<T, Error>>) -> Result<T, NoAnswer> {
@@ -120,19 +123,42 @@ impl Objects {
         let Some(result) = result.filter(|result| result.meta.size == self.layout.object_bytes() as u64) else {
             return Ok(false);
         };
-        Ok(object::expires(&result.bytes().await?).is_some_and(|expires| !worker::is_over(expires)))
+        let (head, _) = read(result, HEADER_BYTES).await?;
+        Ok(object::expires(&head).is_some_and(|expires| !worker::is_over(expires)))
     }
 
     async fn fetch(&self, key: BlockKey) -> Result<Answer, Error> {
         let result = self.store.get(&self.path(key)).await?;
         let size = usize::try_from(result.meta.size).unwrap_or(usize::MAX);
+        let max = self.layout.object_bytes();
         // An object of another length is not read.
-        Ok(if size == self.layout.object_bytes() {
-            Answer::Object(result.bytes().await?)
-        } else {
-            Answer::OtherLength(size)
-        })
+        if size != max {
+            return Ok(Answer::OtherLength(size));
+        }
+        let (object, length) = read(result, max).await?;
+        Ok(if length > max { Answer::OtherLength(length) } else { Answer::Object(object) })
     }
+}
+
+/// Reads up to `max` bytes of an object, whatever length the store has announced. Returns them and
+/// the number of bytes that have arrived, which is larger than `max` if the object is longer.
+async fn read(result: GetResult, max: usize) -> Result<(Vec<u8>, usize), Error> {
+    // A file has a known length. As a stream it would be a task for each 8 KiB.
+    let announced = result.range.end.saturating_sub(result.range.start);
+    if !matches!(result.payload, GetResultPayload::Stream(_)) && announced <= max as u64 {
+        let bytes = result.bytes().await?;
+        return Ok((bytes.to_vec(), bytes.len()));
+    }
+    let mut parts = result.into_stream();
+    let (mut bytes, mut length) = (Vec::with_capacity(max), 0);
+    while let Some(part) = parts.try_next().await? {
+        bytes.extend_from_slice(&part[..part.len().min(max - bytes.len())]);
+        length += part.len();
+        if length > max {
+            break;
+        }
+    }
+    Ok((bytes, length))
 }
 
 /// Carries out requests until the queue is closed, then waits for the requests in progress.

@@ -1,6 +1,12 @@
 //! An object store in memory that does something else when it is told to.
 
-use std::{fmt, sync::Mutex};
+use std::{
+    fmt,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
+};
 
 use async_trait::async_trait;
 use futures_util::{
@@ -25,13 +31,21 @@ pub(crate) enum Fault {
     Other(Path),
     /// An object is said to be one byte shorter than it is.
     SizeLies,
+    /// The body of an object does not end where it should, and its range is said to be longer.
+    Endless,
 }
 
 #[derive(Debug)]
 pub(crate) struct Faulty {
     memory: InMemory,
     fault: Mutex<Option<Fault>>,
+    /// The parts of endless bodies that were read.
+    parts: Arc<AtomicUsize>,
 }
+
+/// The parts of an endless body: all have this length, and there is an end, because a test ends.
+const PART: &[u8] = &[0; 1024];
+const PARTS: usize = 1 << 16;
 
 fn generic() -> Error {
     Error::Generic { store: "faulty", source: "as told".into() }
@@ -39,7 +53,12 @@ fn generic() -> Error {
 
 impl Faulty {
     pub(crate) fn new() -> Self {
-        Self { memory: InMemory::new(), fault: Mutex::new(None) }
+        Self { memory: InMemory::new(), fault: Mutex::new(None), parts: Arc::default() }
+    }
+
+    /// How many bytes of endless bodies were read since the last call.
+    pub(crate) fn endless_bytes(&self) -> usize {
+        self.parts.swap(0, Relaxed) * PART.len()
     }
 
     pub(crate) fn becomes(&self, fault: impl Into<Option<Fault>>) {
@@ -81,6 +100,17 @@ impl ObjectStore for Faulty {
             Some(Fault::SizeLies) => {
                 let mut result = self.memory.get_opts(location, options).await?;
                 result.meta.size -= 1;
+                Ok(result)
+            }
+            Some(Fault::Endless) => {
+                let mut result = self.memory.get_opts(location, options).await?;
+                let parts = Arc::clone(&self.parts);
+                let count = move |_| {
+                    parts.fetch_add(1, Relaxed);
+                    Ok(PART.into())
+                };
+                result.payload = GetResultPayload::Stream(stream::iter((0..PARTS).map(count)).boxed());
+                result.range = 0..1 << 40;
                 Ok(result)
             }
             Some(Fault::HalfBody) => {
