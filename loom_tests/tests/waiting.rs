@@ -17,7 +17,8 @@
 //! read-modify-write. Order of steps: the signal is read before the place is taken; a task's waker
 //! is stored after its attempt; a background evictor does not check again after it has announced
 //! that it waits; a background evictor, or a waiter at its quota, checks without the
-//! read-modify-writes; a charge ends after its blocks were given back.
+//! read-modify-writes; a charge ends after its blocks were given back, or, after a refusal, without
+//! the read-modify-write.
 #![cfg(radixkv_loom)]
 
 mod common;
