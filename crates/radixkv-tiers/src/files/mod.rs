@@ -26,7 +26,8 @@ use store::{FileStore, Files, file_bytes};
 /// the deepest block is evicted first: a block is useless without those before it. Two kinds of
 /// blocks are not written, although their puts succeed: a block that would be the first to be
 /// evicted, and on a full tier a block without one of the blocks before it. On a disk that is full
-/// before the capacity is reached, files are also evicted for new ones.
+/// before the capacity is reached, files are also evicted for new ones. A put that replaces a file
+/// of a full tier removes it first.
 ///
 /// # Examples
 ///
