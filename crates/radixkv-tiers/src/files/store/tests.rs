@@ -1,5 +1,11 @@
+use std::{thread, time::Duration};
+
 use super::*;
-use crate::{Block, layout::Layout, queue::Before};
+use crate::{
+    Block,
+    layout::Layout,
+    queue::{Before, Request},
+};
 
 /// Another thread writes the file again between a read and the removal of the block that was
 /// read.
@@ -141,4 +147,33 @@ fn a_file_that_is_replaced_in_a_full_tier_gives_its_own_room() {
         assert_eq!(tier.contains(&all), [true, true]);
     }
     assert_eq!(tier.counters.read(0).evicted_blocks, 0);
+}
+
+/// Otherwise another thread could take a later put and reserve room for it before this one is in the
+/// index.
+#[test]
+fn a_thread_takes_a_job_only_under_the_lock_of_the_index() {
+    let tier = Fixture::new(2);
+    let queue = Queue::<Vec<u8>>::new(2, Duration::from_secs(60));
+    let block = tier.layout.blocks("one", &[0]).remove(0);
+    queue.submit(vec![block.key()], Request::Remove).unwrap();
+    let mut store = FileStore::new(Arc::clone(&tier.files), Arc::clone(&tier.counters));
+    let index = tier.files.lock();
+    let begins = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let taken = scope.spawn(|| {
+            begins.store(true, Relaxed);
+            store.take(&queue)
+        });
+        while !begins.load(Relaxed) {
+            thread::yield_now();
+        }
+        // Time to do it wrong.
+        (0..10_000).for_each(|_| thread::yield_now());
+        let left = queue.try_take(1).flatten();
+        drop(queue.close());
+        drop(index);
+        assert_eq!(left.map(|jobs| jobs.len()), Some(1));
+        assert!(taken.join().unwrap().is_none());
+    });
 }
