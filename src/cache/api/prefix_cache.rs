@@ -228,8 +228,8 @@ impl PrefixCache {
     /// Evicts up to `blocks` blocks that no lease protects, in the policy's exact order, and
     /// returns how many it freed.
     ///
-    /// It frees exactly the requested number, or all that can be evicted: the last victim is
-    /// shortened from its end. Takes the evictor's lock.
+    /// It frees exactly the requested number, or all that can be evicted when it begins: the last
+    /// victim is shortened from its end. Takes the evictor's lock.
     ///
     /// # Examples
     ///
