@@ -272,7 +272,8 @@ CRATE_MUTANTS = [
     ("crate: a chunk is written while it is read", "staging.rs", ">= bytes && is_free(chunk)", ">= bytes && (is_free(chunk) || true)", "staged attention"),
     ("crate: a chunk is freed while it is read", "staging.rs", "self.chunks.get_mut().drain(..).for_each(|chunk| retry_once(|| chunk.read.synchronize()));", "self.chunks.get_mut().clear();", "outlives_its_device"),
     ("crate: the pool gives its memory back", "device.rs", "        let _ = driver::keep_pooled(context.cu_device());\n", "", "preparing_again"),
-    ("crate: more and more memory on its way", "staging.rs", "if chunks.len() == MOST_CHUNKS {", "if chunks.len() == MOST_CHUNKS << 9 {", "bounded"),
+    ("crate: more and more memory on its way", "staging.rs", "if chunks.len() < MOST_CHUNKS =>", "if chunks.len() < MOST_CHUNKS << 9 =>", "bounded"),
+    ("crate: memory on its way is allocated again and again", "staging.rs", "if oldest.memory.bytes() >= bytes {", "if oldest.memory.bytes() >= bytes && false {", "bounded"),
     ("crate: a copy that no event ends is overtaken", "staging.rs", ".inspect_err(|_| retry_once(|| stream.synchronize()))", "", "room"),
     # finding the driver
     ("crate: folders beside the loader's path are not tried", "driver.rs", "load(FOLDERS)", "load(&FOLDERS[..0])", "beside_the_loaders"),

@@ -48,6 +48,7 @@ int allocate(u64* p, size_t bytes, bool host) {
   *p = reinterpret_cast<u64>(guard::allocate(bytes));
   memory[*p] = {bytes, host};
   if (!host) used += bytes;
+  counts[PAGE_LOCKS] += host;
   return SUCCESS;
 }
 

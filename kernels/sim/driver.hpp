@@ -80,7 +80,8 @@ inline u32 schedule = 0, launches_scheduled = 0;
 inline i64 fail_alloc = 0, fail_launch = 0, fail_event = 0;
 inline int fail_launch_code = 0;
 // PAGEABLE: copies between the device and memory that is not page-locked. GROWTHS: allocations that the memory pool asked the system for.
-enum Counted { LAUNCHES, TO_DEVICE, TO_HOST, IN_DEVICE, EVENT_WAITS, PAGEABLE, GROWTHS, COUNTED };
+// PAGE_LOCKS: allocations of page-locked memory.
+enum Counted { LAUNCHES, TO_DEVICE, TO_HOST, IN_DEVICE, EVENT_WAITS, PAGEABLE, GROWTHS, PAGE_LOCKS, COUNTED };
 inline u64 counts[COUNTED];
 inline thread_local std::vector<void*> current;        // stack of contexts of this thread
 inline thread_local queue::StreamPtr recording;        // the stream whose work this thread records

@@ -31,7 +31,8 @@ struct Stream {
 };
 typedef std::shared_ptr<Stream> StreamPtr;
 
-// 0: at once. Any other seed: lazily, in the order drawn from it. What waits is run first.
+// 0: at once. LATEST: only when the host waits. Any other seed: lazily, in the order drawn from it. What waits is run first.
+constexpr uint32_t LATEST = 0xffffffff;
 void mode(uint32_t seed);
 StreamPtr create();
 // Its work is still done.

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use cudarc::driver::{CudaEvent, CudaStream, DeviceRepr, sys};
+use cudarc::driver::{CudaContext, CudaEvent, CudaStream, DeviceRepr, sys};
 use parking_lot::Mutex;
 
 use super::driver::retry_once;
@@ -17,11 +17,11 @@ const LEAST_BYTES: usize = 64 << 10;
 /// Larger copies, in bytes, are not worth separate page-locked memory.
 pub(super) const MOST_BYTES: usize = 16 << 20;
 
-/// The most chunks. With this many, and none that is free and large enough, a new chunk replaces
-/// the oldest one, after waiting for its copy.
+/// The most chunks. With this many, and none that is free and large enough, the one that was used
+/// first is used again, after waiting for its copy.
 const MOST_CHUNKS: usize = 8;
 
-/// The chunks of one stream, including those in use.
+/// The chunks of one stream, including those in use, in the order of their last uses.
 #[derive(Debug, Default)]
 pub(super) struct Staging {
     chunks: Mutex<Vec<Chunk>>,
@@ -46,7 +46,7 @@ impl Staging {
     ) -> Result<(), GpuError> {
         let bytes = size_of_val(elements);
         let mut chunks = self.chunks.lock();
-        let chunk = free_chunk(&mut chunks, stream, bytes)?;
+        let chunk = free_chunk(&mut chunks, stream.context(), bytes)?;
         stream.context().bind_to_thread().map_err(GpuError::of)?;
         let from = chunk.memory.as_ptr();
         // SAFETY: the chunk has so many bytes, and no copy reads it (G5); elements and chunk
@@ -67,25 +67,36 @@ impl Drop for Staging {
     }
 }
 
-/// A chunk of at least `bytes` bytes that no copy reads.
+impl Chunk {
+    fn new(context: &Arc<CudaContext>, bytes: usize) -> Result<Self, GpuError> {
+        let memory = PageLocked::new(context, bytes.next_power_of_two().max(LEAST_BYTES))?;
+        Ok(Self { memory, read: context.new_event(None).map_err(GpuError::of)? })
+    }
+}
+
+/// The last of the chunks: one of at least `bytes` bytes that no copy reads.
 fn free_chunk<'a>(
     chunks: &'a mut Vec<Chunk>,
-    stream: &Arc<CudaStream>,
+    context: &Arc<CudaContext>,
     bytes: usize,
 ) -> Result<&'a mut Chunk, GpuError> {
     let is_free = |chunk: &Chunk| matches!(chunk.read.try_is_complete(), Ok(true));
-    let at = match chunks.iter().position(|chunk| chunk.memory.bytes() >= bytes && is_free(chunk)) {
-        Some(at) => at,
+    let chunk = match chunks.iter().position(|chunk| chunk.memory.bytes() >= bytes && is_free(chunk)) {
+        Some(at) => chunks.remove(at),
+        None if chunks.len() < MOST_CHUNKS => Chunk::new(context, bytes)?,
         None => {
-            if chunks.len() == MOST_CHUNKS {
-                let oldest = chunks.remove(0);
-                retry_once(|| oldest.read.synchronize());
+            let oldest = chunks.remove(0);
+            retry_once(|| oldest.read.synchronize());
+            // Page-locked memory is slow to allocate, and to free it waits for the context. Chunks
+            // only grow, so that this ends.
+            if oldest.memory.bytes() >= bytes {
+                oldest
+            } else {
+                drop(oldest);
+                Chunk::new(context, bytes)?
             }
-            let memory = PageLocked::new(stream.context(), bytes.next_power_of_two().max(LEAST_BYTES))?;
-            let read = stream.context().new_event(None).map_err(GpuError::of)?;
-            chunks.push(Chunk { memory, read });
-            chunks.len() - 1
         }
     };
-    Ok(&mut chunks[at])
+    chunks.push(chunk);
+    Ok(chunks.last_mut().expect("pushed"))
 }

@@ -27,6 +27,8 @@ pub enum Counted {
     PageableCopies = 5,
     /// Allocations that the memory pool asked the system for.
     PoolGrowths = 6,
+    /// Allocations of page-locked memory.
+    PageLocks = 7,
 }
 
 /// The driver; `None`, with a message, if there is neither a GPU nor a C++ compiler.
@@ -98,8 +100,8 @@ impl Driver {
         }
     }
 
-    /// Sets when queued work runs: 0 at the call, else late, with the streams interleaved by the
-    /// seed.
+    /// Sets when queued work runs: 0 at the call, `u32::MAX` only when a thread waits, else late,
+    /// with the streams interleaved by the seed.
     pub fn streams(&self, seed: u32) {
         if let Some(set) = self.control::<unsafe extern "C" fn(u32)>("rk_sim_streams") {
             // SAFETY: as declared.

@@ -114,23 +114,25 @@ fn an_update_is_one_copy_and_no_allocation() {
     assert!(!driver.is_stand_in() || driver.count(Counted::CopiesToDevice) == copies + 10);
 }
 
-/// However far the device is behind, what is on its way is in a bounded number of pieces of
-/// page-locked memory.
+/// However far the device is behind, the copies on their way are in a bounded number of pieces of
+/// page-locked memory, which are used again.
 #[test]
-fn updates_that_are_on_their_way_are_bounded() {
+fn updates_on_their_way_are_bounded_and_allocate_nothing() {
     let Some(driver) = driver() else { return };
     let device = driver.open();
     let attention = Attention::new(&device);
-    for seed in 1..6 {
+    for seed in [1, 2, 3, 4, 5, u32::MAX] {
         driver.streams(seed);
         let mut sequences = Sequences::new(5);
         let mut batch = attention.reserve(&LAYOUT, &sequences.step().batch(), CAPACITY).expect("a batch");
         let mut other = device.zeros::<u16>(8).expect("memory");
+        (0..8).for_each(|_| batch.update(&sequences.step().batch()).expect("updated"));
         for _ in 0..60 {
             batch.update(&sequences.step().batch()).expect("updated");
             (0..60).for_each(|_| other.write(&[1; 8]).expect("a copy"));
             assert!(driver.live_of("host allocations") <= 8, "seed {seed}");
         }
+        assert!(driver.count(Counted::PageLocks) <= 8, "seed {seed}: {}", driver.count(Counted::PageLocks));
         device.synchronize().expect("done");
     }
 }
