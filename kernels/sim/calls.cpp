@@ -264,6 +264,7 @@ API cuEventSynchronize(void* event) {
   Lock lock;
   const queue::EventPtr* e = find_event(event);
   if (!e) return INVALID_HANDLE;
+  if (ends_recordings()) return CAPTURE_UNSUPPORTED;
   queue::finish(*e);
   trim_pool();
   return SUCCESS;
@@ -271,6 +272,7 @@ API cuEventSynchronize(void* event) {
 API cuEventQuery(void* event) {
   Lock lock;
   const queue::EventPtr* e = find_event(event);
+  if (e && ends_recordings()) return CAPTURE_UNSUPPORTED;
   return !e ? INVALID_HANDLE : queue::finished(*e) ? SUCCESS : NOT_READY;
 }
 API cuEventElapsedTime(float* milliseconds, void* first, void* last) {

@@ -17,6 +17,18 @@ bool breaks_recording(const queue::StreamPtr* stream) {
   return true;
 }
 
+bool ends_recordings() {
+  if (capture_mode == RELAXED) return false;
+  bool ends = false;
+  const auto end = [&](const queue::StreamPtr& s, bool of_this_thread) {
+    if (!s || !s->recording) return;
+    const int mode = s->recording->mode;
+    if (of_this_thread ? mode != RELAXED : capture_mode == GLOBAL && mode == GLOBAL) ends = s->recording->broken = true;
+  };
+  for (const auto& s : streams) end(s.second, s.second == recording);
+  return ends;
+}
+
 queue::StreamPtr* find_stream(void* handle) {
   if (reinterpret_cast<uintptr_t>(handle) <= 2) {  // the default stream, by its three names
     queue::StreamPtr& s = streams[nullptr];

@@ -85,6 +85,10 @@ enum Counted { LAUNCHES, TO_DEVICE, TO_HOST, IN_DEVICE, EVENT_WAITS, PAGEABLE, G
 inline u64 counts[COUNTED];
 inline thread_local std::vector<void*> current;        // stack of contexts of this thread
 inline thread_local queue::StreamPtr recording;        // the stream whose work this thread records
+// Which recordings a call that may end one is kept from: GLOBAL, those of this thread and those of others that are GLOBAL; THREAD, those
+// of this thread; RELAXED, none. A recording that is RELAXED keeps nothing from anybody.
+enum CaptureMode : int { GLOBAL, THREAD, RELAXED };
+inline thread_local int capture_mode = GLOBAL;
 
 struct Lock : std::lock_guard<std::recursive_mutex> {
   Lock() : std::lock_guard<std::recursive_mutex>(mutex) {}
@@ -96,6 +100,8 @@ bool in_context();
 int shared_limit();
 // Whether this thread or any other records on the stream: then the recording is broken, as by a call that cannot be recorded.
 bool breaks_recording(const queue::StreamPtr* stream = nullptr);
+// Whether a call that may end a recording is made where it does, by the modes: then those recordings are broken.
+bool ends_recordings();
 // Null where there is none.
 queue::StreamPtr* find_stream(void* handle);
 queue::EventPtr* find_event(void* handle);

@@ -11,13 +11,18 @@ API cuStreamIsCapturing(void* stream, int* status) {
   *status = !(*s)->recording ? 0 : (*s)->recording->broken ? 2 : 1;
   return SUCCESS;
 }
-API cuStreamBeginCapture_v2(void* stream, int) {
+API cuThreadExchangeStreamCaptureMode(int* mode) {
+  std::swap(*mode, capture_mode);
+  return SUCCESS;
+}
+API cuStreamBeginCapture_v2(void* stream, int mode) {
   Lock lock;
   const queue::StreamPtr* s = find_stream(stream);
   if (!s) return INVALID_HANDLE;
   if (*s == *find_stream(nullptr)) return CAPTURE_UNSUPPORTED;
   if ((*s)->recording || recording) return ILLEGAL_STATE;
   (*s)->recording = std::make_shared<queue::Recording>();
+  (*s)->recording->mode = mode;
   recording = *s;
   return SUCCESS;
 }

@@ -22,6 +22,7 @@ typedef std::shared_ptr<Event> EventPtr;
 struct Recording {
   std::vector<std::function<void()>> work;
   bool broken = false;
+  int mode = 0;
 };
 
 struct Stream {

@@ -5,7 +5,7 @@ use std::any::Any;
 use std::ffi::c_void;
 use std::fmt;
 
-use cudarc::driver::sys::{CUdevice_attribute, CUresult, CUstreamCaptureStatus};
+use cudarc::driver::sys::{CUdevice_attribute, CUresult};
 use cudarc::driver::{CudaContext, CudaStream, DeviceRepr, DriverError, result};
 
 use super::capturing::{self, Capturing};
@@ -151,9 +151,9 @@ impl Device {
     /// and the memory pool of the context stays as the engine has set it.
     ///
     /// While the engine captures the stream, launches are captured, and operations that
-    /// [`capture`](Self::capture) refuses are refused. Memory that is dropped meanwhile is freed
-    /// after the capture, at the next drop or allocation; so keep a handle of the device until the
-    /// capture has ended.
+    /// [`capture`](Self::capture) refuses are refused. Transfers, events and host pools may be asked
+    /// and waited for, on any thread. Memory that is dropped meanwhile is freed after the capture,
+    /// at the next drop or allocation; so keep a handle of the device until the capture has ended.
     ///
     /// `context` is a `CUcontext`, `stream` a `CUstream` of it; null is the context's default
     /// stream.
@@ -266,9 +266,8 @@ impl Device {
         if self.capturing().breaks() || by_engine == Ok(true) {
             return Err(GpuError::NotCaptured { code: Code::CAPTURE_UNSUPPORTED });
         }
-        if by_engine.is_ok() {
-            self.capturing().free_kept();
-        }
+        by_engine.map_err(GpuError::of)?;
+        self.capturing().free_kept();
         Ok(())
     }
 
@@ -280,11 +279,7 @@ impl Device {
 
     /// Whether an engine captures its stream.
     pub(super) fn engine_captures(&self) -> Result<bool, DriverError> {
-        if !self.inner.is_engines {
-            return Ok(false);
-        }
-        let status = self.inner.stream.capture_status()?;
-        Ok(status != CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE)
+        if self.inner.is_engines { driver::is_captured(&self.inner.stream) } else { Ok(false) }
     }
 
     /// Queues a copy of `elements` to the device's address `to`, through page-locked memory.

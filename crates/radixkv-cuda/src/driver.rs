@@ -9,8 +9,8 @@
 use std::ffi::{c_int, c_void};
 use std::path::Path;
 
-use cudarc::driver::DriverError;
-use cudarc::driver::sys::{self, CUdevice, CUevent, CUmemPool_attribute};
+use cudarc::driver::sys::{self, CUdevice, CUevent, CUmemPool_attribute, CUstreamCaptureMode, CUstreamCaptureStatus};
+use cudarc::driver::{CudaEvent, CudaStream, DriverError, result};
 use libloading::Library;
 
 use super::error::{Code, GpuError, OpenError};
@@ -42,7 +42,7 @@ const FOLDERS: &[&str] = if cfg!(target_os = "linux") {
 };
 
 /// The functions that every device needs; the binding loads each when it is first called.
-const FUNCTIONS: [&str; 45] = [
+const FUNCTIONS: [&str; 46] = [
     "cuInit",
     "cuDriverGetVersion",
     "cuDeviceGet",
@@ -60,6 +60,7 @@ const FUNCTIONS: [&str; 45] = [
     "cuStreamSynchronize",
     "cuStreamWaitEvent",
     "cuStreamIsCapturing",
+    "cuThreadExchangeStreamCaptureMode",
     "cuEventCreate",
     "cuEventRecord",
     "cuEventQuery",
@@ -114,6 +115,43 @@ pub(super) fn elapsed(start: CUevent, end: CUevent) -> Result<f32, GpuError> {
         0 => Ok(milliseconds),
         code => Err(GpuError::of_code(Code::new(code))),
     }
+}
+
+/// Whether the work before `event` is done. Leaves captures in progress whole.
+pub(super) fn is_done(event: &CudaEvent) -> Result<bool, DriverError> {
+    beside_captures(|| event.try_is_complete())
+}
+
+/// Blocks the calling thread until the work before `event` is done. Leaves captures in progress
+/// whole.
+pub(super) fn wait_for(event: &CudaEvent) -> Result<(), DriverError> {
+    beside_captures(|| event.synchronize())
+}
+
+/// Makes a call about work that nothing captures. Without this, the driver refuses the call and
+/// ends the captures of the calling thread, and those of other threads whose mode is global.
+fn beside_captures<T>(call: impl FnOnce() -> T) -> T {
+    let mut mode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
+    // SAFETY: it exchanges the mode of this thread for the one at the address given.
+    let exchanged = unsafe { sys::cuThreadExchangeStreamCaptureMode(&mut mode) }.result();
+    let answer = call();
+    if exchanged.is_ok() {
+        // SAFETY: as above; it gives back the mode that the thread had.
+        let _ = unsafe { sys::cuThreadExchangeStreamCaptureMode(&mut mode) }.result();
+    }
+    answer
+}
+
+/// Whether `stream` is being captured. Not asked through the binding, which makes no call after a
+/// failed drop, but returns the drop's error: that error is left to the next call.
+pub(super) fn is_captured(stream: &CudaStream) -> Result<bool, DriverError> {
+    // The handle of a default stream means that of the current context.
+    // SAFETY: the context exists as long as the stream.
+    unsafe { result::ctx::set_current(stream.context().cu_ctx()) }?;
+    let mut status = CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;
+    // SAFETY: it writes one status to the address given.
+    unsafe { sys::cuStreamIsCapturing(stream.cu_stream(), &mut status) }.result()?;
+    Ok(status != CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE)
 }
 
 /// Calls `wait`, and once more if it fails: after a failed drop, the binding's next call returns

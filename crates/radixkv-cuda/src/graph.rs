@@ -95,7 +95,7 @@ struct Capture<'a> {
 
 impl<'a> Capture<'a> {
     fn begin(device: &'a Device) -> Result<Self, GpuError> {
-        if device.engine_captures() == Ok(true) {
+        if device.engine_captures().map_err(GpuError::of)? {
             return Err(GpuError::NotCaptured { code: Code::CAPTURE_UNSUPPORTED });
         }
         let mode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;

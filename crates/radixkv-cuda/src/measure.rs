@@ -110,8 +110,8 @@ impl Event {
     ///
     /// If something queued before failed.
     pub fn microseconds_to(&self, end: &Self) -> Result<f64, GpuError> {
-        self.event.synchronize().map_err(GpuError::of)?;
-        end.event.synchronize().map_err(GpuError::of)?;
+        driver::wait_for(&self.event).map_err(GpuError::of)?;
+        driver::wait_for(&end.event).map_err(GpuError::of)?;
         Ok(f64::from(driver::elapsed(self.event.cu_event(), end.event.cu_event())?) * 1e3)
     }
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use cudarc::driver::{CudaContext, CudaEvent, CudaStream, DeviceRepr, sys};
 use parking_lot::Mutex;
 
-use super::driver::retry_once;
+use super::driver::{is_done, retry_once, wait_for};
 use super::error::GpuError;
 use super::page_locked::PageLocked;
 
@@ -63,7 +63,7 @@ impl Staging {
 impl Drop for Staging {
     fn drop(&mut self) {
         // Freeing page-locked memory while a copy reads it ends the context.
-        self.chunks.get_mut().drain(..).for_each(|chunk| retry_once(|| chunk.read.synchronize()));
+        self.chunks.get_mut().drain(..).for_each(|chunk| retry_once(|| wait_for(&chunk.read)));
     }
 }
 
@@ -80,13 +80,13 @@ fn free_chunk<'a>(
     context: &Arc<CudaContext>,
     bytes: usize,
 ) -> Result<&'a mut Chunk, GpuError> {
-    let is_free = |chunk: &Chunk| matches!(chunk.read.try_is_complete(), Ok(true));
+    let is_free = |chunk: &Chunk| matches!(is_done(&chunk.read), Ok(true));
     let chunk = match chunks.iter().position(|chunk| chunk.memory.bytes() >= bytes && is_free(chunk)) {
         Some(at) => chunks.remove(at),
         None if chunks.len() < MOST_CHUNKS => Chunk::new(context, bytes)?,
         None => {
             let oldest = chunks.remove(0);
-            retry_once(|| oldest.read.synchronize());
+            retry_once(|| wait_for(&oldest.read));
             // Page-locked memory is slow to allocate, and to free it waits for the context. Chunks
             // only grow, so that this ends.
             if oldest.memory.bytes() >= bytes {

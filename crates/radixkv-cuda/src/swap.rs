@@ -7,7 +7,7 @@ use cudarc::driver::{CudaEvent, DriverError};
 
 use super::abi::{CopyArgs, CopyPair};
 use super::device::Device;
-use super::driver::retry_once;
+use super::driver::{self, retry_once};
 use super::error::GpuError;
 use super::host::{HostPool, Pieces};
 use super::kv::{self, Kv};
@@ -278,7 +278,7 @@ impl Transfer {
     /// # }
     /// ```
     pub fn is_done(&self) -> Result<bool, GpuError> {
-        self.done.try_is_complete().map_err(GpuError::of)
+        driver::is_done(&self.done).map_err(GpuError::of)
     }
 
     /// Blocks the calling thread until all copies are done.
@@ -295,7 +295,7 @@ impl Transfer {
     /// # }
     /// ```
     pub fn wait(&self) -> Result<(), GpuError> {
-        self.done.synchronize().map_err(GpuError::of)
+        driver::wait_for(&self.done).map_err(GpuError::of)
     }
 
     /// Makes the stream of `device` wait for the copies before all work that is queued later. The

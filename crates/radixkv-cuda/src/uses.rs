@@ -6,7 +6,7 @@ use std::sync::Arc;
 use cudarc::driver::{CudaEvent, CudaStream, DriverError};
 
 use super::device::Device;
-use super::driver::retry_once;
+use super::driver::{is_done, retry_once, wait_for};
 
 /// Uses of one piece of memory that may be in flight: for each stream an event after its last use
 /// (G2, G5).
@@ -22,7 +22,7 @@ pub(super) struct Uses {
 impl Uses {
     /// Notes that `stream` uses the memory until `event`.
     pub(super) fn note(&mut self, stream: &Device, event: &Arc<CudaEvent>) {
-        let over = |event: &CudaEvent| matches!(event.try_is_complete(), Ok(true));
+        let over = |event: &CudaEvent| matches!(is_done(event), Ok(true));
         self.last.retain(|(by, event)| *by != stream.identity() && !over(event));
         self.last.push((stream.identity(), Arc::clone(event)));
     }
@@ -34,13 +34,13 @@ impl Uses {
 
     /// Waits until all are done; fails if one of them failed.
     pub(super) fn wait(&self) -> Result<(), DriverError> {
-        self.last.iter().try_for_each(|(_, event)| event.synchronize())
+        self.last.iter().try_for_each(|(_, event)| wait_for(event))
     }
 
     /// Waits until all uses have ended, done or failed. Called before the memory is freed.
     pub(super) fn end(&mut self) {
         for (_, event) in self.last.drain(..) {
-            retry_once(|| event.synchronize());
+            retry_once(|| wait_for(&event));
         }
     }
 
@@ -55,7 +55,7 @@ impl Uses {
     pub(super) fn end_before(&mut self, stream: &CudaStream) {
         for (_, event) in self.last.drain(..) {
             if stream.wait(&event).is_err() {
-                retry_once(|| event.synchronize());
+                retry_once(|| wait_for(&event));
             }
         }
     }

@@ -56,9 +56,24 @@ impl Engine {
 
     /// Begins to capture the stream, in the mode of one thread.
     pub fn begin_capture(&self) {
+        self.begin_capture_as(1);
+    }
+
+    /// Begins to capture the stream: 0, other threads may end the capture as well; 1, only this
+    /// one.
+    pub fn begin_capture_as(&self, mode: i32) {
         type Begin = unsafe extern "C" fn(*mut c_void, i32) -> u32;
         // SAFETY: as above.
-        self.call(|begin: Begin| unsafe { begin(self.stream, 1) }, "cuStreamBeginCapture_v2");
+        self.call(|begin: Begin| unsafe { begin(self.stream, mode) }, "cuStreamBeginCapture_v2");
+    }
+
+    /// Which captures the driver keeps the calling thread from ending: 0, as in a new thread.
+    pub fn capture_mode(&self) -> i32 {
+        let mut mode = 0;
+        // SAFETY: as above.
+        let exchange = |exchange: unsafe extern "C" fn(*mut i32) -> u32| unsafe { exchange(&mut mode) };
+        self.call(exchange, "cuThreadExchangeStreamCaptureMode");
+        mode
     }
 
     /// Ends the capture, which has to have made a graph.

@@ -1,10 +1,10 @@
 //! An engine captures its own stream while it uses the crate.
 
 use radixkv_attention::{Backend, Layout};
-use radixkv_cuda::{Attention, Buffer, Device, GpuError, HostPool, Kv, Prepared, Swap};
+use radixkv_cuda::{Attention, Buffer, Device, Event, GpuError, HostPool, Kv, Prepared, Swap, Transfer};
 
 use super::bed::{Bed, Sequence, Shape};
-use super::driver::driver;
+use super::driver::{driver, stand_in_driver};
 use super::engine::Engine;
 
 #[test]
@@ -61,6 +61,81 @@ fn what_is_refused_leaves_the_capture_whole() {
     }
     engine.end_capture();
     drop((owned, transfer, attention, device));
+    engine.leave(&[]);
+    driver.assert_nothing_left("the engine left");
+}
+
+/// The driver is asked about events, whose work is not captured: on the thread that captures, and on
+/// another one.
+// Holds: GP10.
+#[test]
+fn transfers_and_events_are_waited_for_during_a_capture() {
+    let Some(driver) = driver() else { return };
+    for seed in 0..4 {
+        driver.streams(seed);
+        let engine = Engine::new();
+        let device = engine.device();
+        let owned = Owned::new(&device);
+        let (kv, host) = (owned.kv.as_ref().expect("a storage"), owned.host.as_ref().expect("a pool"));
+        let swap = owned.swap.as_ref().expect("a stream");
+        let mut bytes = vec![0; host.block_bytes()];
+        let queue = || swap.swap_out(kv, host, &[(1, 1)]).expect("queued");
+        let mut ask = |transfers: [Transfer; 2], marks: [Event; 2]| {
+            while !transfers[0].is_done().expect("no capture is in the way") {}
+            transfers[1].wait().expect("waited");
+            host.read(1, &mut bytes).expect("read");
+            host.write(1, &bytes).expect("written");
+            marks[0].microseconds_to(&marks[1]).expect("waited");
+        };
+        let mut during = |mode: i32, is_other_thread: bool| {
+            let transfers = [queue(), queue()];
+            let marks = [(); 2].map(|()| device.record_event().expect("an event"));
+            engine.begin_capture_as(mode);
+            if is_other_thread {
+                std::thread::scope(|scope| scope.spawn(|| ask(transfers, marks)).join().expect("no panic"));
+            } else {
+                ask(transfers, marks);
+                assert_eq!(engine.capture_mode(), 0);
+            }
+            engine.end_capture();
+        };
+        during(0, false);
+        during(1, false);
+        during(0, true);
+        during(1, true);
+        drop((owned, device));
+        engine.leave(&[]);
+        driver.assert_nothing_left("the engine left");
+    }
+}
+
+/// The binding does not make the call that follows a failed drop, but returns the drop's error.
+// Holds: GP10.
+#[test]
+fn a_capture_is_seen_after_a_failed_drop() {
+    let Some(driver) = stand_in_driver() else { return };
+    let engine = Engine::new();
+    let device = engine.device();
+    let buffer = device.upload(&[1_u16; 8]).expect("memory");
+    let calls: [&dyn Fn() -> Result<(), GpuError>; 4] =
+        [&|| device.zeros::<u16>(8).map(drop), &|| device.synchronize(), &|| buffer.to_vec().map(drop), &|| {
+            device.capture(|| Ok(())).map(drop)
+        }];
+    for (nth, call) in calls.into_iter().enumerate() {
+        let mark = device.record_event().expect("an event");
+        engine.begin_capture();
+        driver.fail_event(1);
+        drop(mark);
+        let refused = call();
+        assert!(
+            matches!(refused, Err(GpuError::NotCaptured { code }) if code.number() == 900),
+            "call {nth}: {refused:?}"
+        );
+        engine.end_capture();
+        // The next call returns the error of the drop.
+        let _ = device.synchronize();
+    }
+    drop((buffer, device));
     engine.leave(&[]);
     driver.assert_nothing_left("the engine left");
 }
