@@ -32,6 +32,11 @@ const UNKNOWN_BYTES_PER_US: usize = 2_000_000;
 /// `Device` is queued on one stream in the order of the calls; concurrent calls are queued in any
 /// order. For two streams, open the device twice: both share the context and the kernels.
 ///
+/// Calls to a device, to a handle made with it, and drops of either make the device's context the
+/// current one of the calling thread, and leave it current. A thread that works in several contexts
+/// (several GPUs, or an engine's own context beside [`Device::open`], which takes the primary one)
+/// sets its own again before its next driver call (`cuCtxSetCurrent`, `cudaSetDevice`).
+///
 /// # Examples
 ///
 /// ```no_run
