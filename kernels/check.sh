@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The CUDA kernels without a GPU: every shape in the simulator, with sanitizers and as PTX too, and
-# planted bugs. Takes about an hour of one core, an hour and a half beside other work.
+# planted bugs.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

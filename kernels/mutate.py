@@ -2,6 +2,7 @@
 contain a word. One barrier or one wait at a time is left out of the compiled PTX too (names begin with `ptx`). Bugs of the crate (`crate`) are
 planted in a copy of the sources, whose tests run on the stand-in driver. The exit status is the number of bugs that no test caught; those with a
 reason below may live. `--texts` only checks that the text of every bug stands in its file once."""
+import json
 import os
 import pathlib
 import re
@@ -346,6 +347,7 @@ CRATE_MUTANTS = [
 # the same ones.
 PTX = [(r"bar\.sync\s+0;", lambda found: ""), (r"bar\.warp\.sync\s+-1;", lambda found: ""),
        (r"cp\.async\.wait_group (\d+);", lambda found: f"cp.async.wait_group {int(found[1]) + 1};")]
+ENTRY = re.compile(r"\.visible \.entry (\w+)\([\s\S]*?\n\}\n")
 PTX_LIVES = {("rk_selftest", "bar.sync"): "nothing depends on it: it is there to be executed"}
 
 
@@ -353,8 +355,8 @@ def run(command, **more):
     return subprocess.run(command, cwd=HERE / "sim", capture_output=True, text=True, **more)
 
 
-def build(source, target, include):
-    done = run([CXX, *FLAGS, *include, "-c", str(source), "-o", str(target)])
+def build(source, target, include, *more):
+    done = run([CXX, *FLAGS, *more, *include, "-c", str(source), "-o", str(target)])
     if done.returncode:
         sys.exit(f"{source} does not compile:\n{done.stderr}")
 
@@ -372,6 +374,15 @@ def verdict(program, *arguments):
     return ("lives", "") if done.returncode == 0 else ("caught", said[0][:110] if said else f"signal {-done.returncode}")
 
 
+def kernels_with(file):
+    """What limits the tests to those that launch a kernel whose source has this file in it: no other test runs the planted bug."""
+    sources = [*HERE.glob("*.cu"), *HERE.glob("*.cuh")]
+    included = {source.name: re.findall(r'#include "(\w+\.cuh)"', source.read_text()) for source in sources}
+    has = lambda name: name == file or any(has(other) for other in included[name])
+    stems = [name[:-3] for name in included if name.endswith(".cu") and has(name)]
+    return [f"of={name}" for stem in stems for name in (["rk_read", "rk_copy"] if stem == "bandwidth" else [f"rk_{stem}"])]
+
+
 def plant(objects, file, before, after):
     planted = OUT / "planted"
     shutil.rmtree(planted, ignore_errors=True)
@@ -380,49 +391,90 @@ def plant(objects, file, before, after):
         shutil.copy(source, planted)
     if before:
         (planted / file).write_text((HERE / file).read_text().replace(before, after))
-    build(planted / "kernels.cpp", OUT / "kernels.o", ["-I", str(planted)])
-    subprocess.run([CXX, *objects, str(OUT / "kernels.o"), "-o", str(OUT / "test")], check=True)
-    return verdict(OUT / "test", "4", "first")
+    # Most of a run is the reference and the simulator: kernels that are not optimised take a third of the time to build, and cost none.
+    build(planted / "kernels.cpp", OUT / "kernels.o", ["-I", str(planted)], "-O0")
+    # The tests have some of the same functions, without the bug: the linker must not take those for the kernels', nor the other way round.
+    alone = OUT / "alone.o"
+    subprocess.run(["ld", "-r", "--force-group-allocation", str(OUT / "kernels.o"), "-o", str(alone)], check=True)
+    names = subprocess.run(["nm", str(alone)], capture_output=True, text=True, check=True).stdout
+    found = re.search(r" T (\S*find_kernel\S*)", names)[1]
+    subprocess.run(["objcopy", f"--keep-global-symbol={found}", str(alone)], check=True)
+    subprocess.run([CXX, *objects, str(alone), "-o", str(OUT / "test")], check=True)
+    return verdict(OUT / "test", "4", "first", *(kernels_with(file) if before else []))
 
 
-def ptx_mutants():
-    """(what, the files with one of them changed, why it may live)"""
-    files = sorted((HERE / "prebuilt").glob("*.ptx"))
+def ptx_mutants(wanted):
+    """(what, the file with the bug, the kernel, why it may live). A file has one kernel; all others run from their sources."""
     planted = OUT / "planted.ptx"
-    for file in files:
+    for file in sorted((HERE / "prebuilt").glob("*.ptx")):
         text = file.read_text()
-        for pattern, replacement in PTX:
-            for found in re.finditer(pattern, text):
-                entry = re.findall(r"\.entry (\w+)\(", text[:found.start()])[-1]
-                if "bf16" in entry:
-                    continue
-                what = found[0].split()[0]
-                line = text[:found.start()].count("\n") + 1
-                planted.write_text(text[:found.start()] + replacement(found) + text[found.end():])
-                yield f"ptx: {entry}, line {line}: {what}", [*(f for f in files if f != file), planted], PTX_LIVES.get((entry, what))
+        around = ENTRY.sub("", text)
+        for entry in ENTRY.finditer(text):
+            name, bugs = entry[1], []
+            if "bf16" in name:
+                continue
+            for pattern, replacement in PTX:
+                for found in re.finditer(pattern, entry[0]):
+                    what, line = found[0].split()[0], text[:entry.start() + found.start()].count("\n") + 1
+                    bug = around + entry[0][:found.start()] + replacement(found) + entry[0][found.end():]
+                    bugs.append((f"ptx: {name}, line {line}: {what}", bug, PTX_LIVES.get((name, what))))
+            bugs = [bug for bug in bugs if wanted(bug[0])]
+            if bugs:
+                planted.write_text(around + entry[0])
+                yield None, planted, name, "nothing is planted"
+            for what, bug, reason in bugs:
+                planted.write_text(bug)
+                yield what, planted, name, reason
 
 
 class Crate:
     """A copy of the sources, in which the crate's tests run on the stand-in driver."""
 
+    BINARIES = {"radixkv_cuda": ["--lib"], "gpu": ["--test", "gpu"], "gpu_absent": ["--test", "gpu_absent"]}
+
     def __init__(self):
         self.tree = Tree("kernel-mutants/crate")
         shutil.copytree(HERE, pathlib.Path(self.tree.tree) / "kernels")
         self.env = dict(self.tree.env, CARGO_TARGET_DIR=os.environ.get("CARGO_TARGET_DIR") or str(HERE.parent / "target"), RADIXKV_GPU="simulator")
+        self.home = pathlib.Path(self.tree.tree) / CRATE / ".."
+        built = self.build(self.BINARIES)
+        listed = {name: subprocess.run([path, "--list"], cwd=self.home, env=self.env, capture_output=True, text=True, check=True) for name, path in built.items()}
+        self.tests = {name: re.findall(r"^(.*): test$", list.stdout, re.M) for name, list in listed.items()}
+
+    def build(self, binaries):
+        """Builds these of the crate's tests: their files by name."""
+        command = ["cargo", "test", "--locked", "-q", "-p", "radixkv-cuda", "--no-run", "--message-format=json"]
+        built = subprocess.run(command + [word for name in binaries for word in self.BINARIES[name]], cwd=self.tree.tree, env=self.env, capture_output=True, text=True)
+        messages = [json.loads(line) for line in built.stdout.splitlines() if line.startswith("{")]
+        if built.returncode:
+            said = [message["message"]["rendered"] for message in messages if message["reason"] == "compiler-message"]
+            sys.exit("".join(said) + built.stderr)
+        return {message["target"]["name"]: message["executable"] for message in messages if message.get("executable")}
+
+    def run(self, binary, words):
+        """Runs tests until the first one fails: what it was."""
+        # A bug may make tests wait for ever. The limit is far above what they take beside other work.
+        command = ["timeout", "--signal=KILL", "1800", binary, *words]
+        with subprocess.Popen(command, cwd=self.home, env=self.env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True) as tests:
+            last = ""
+            for line in tests.stdout:
+                last = line.strip() or last  # where the simulator ends the program, what it said
+                if line.endswith("FAILED\n"):
+                    # The tests' own processes end too.
+                    os.killpg(tests.pid, signal.SIGKILL)
+                    return line.strip()
+        return None if tests.returncode == 0 else last
 
     def verdict(self, file, before, after, tests):
-        path = f"{CRATE}/{file}"
+        path, words = f"{CRATE}/{file}", tests.split()
         if before:
             self.tree.write(path, self.tree.read(path).replace(before, after))
-        command = ["cargo", "test", "--locked", "-q", "-p", "radixkv-cuda", "--lib", "--test", "gpu", "--test", "gpu_absent"]
-        built = subprocess.run([*command, "--no-run"], cwd=self.tree.tree, env=self.env, capture_output=True, text=True)
-        if built.returncode:
-            sys.exit(f"{path} does not compile:\n{built.stderr}")
-        # `timeout` ends the tests' own processes too.
-        run = subprocess.run(["timeout", "--signal=KILL", "600", *command, "--", *tests.split()], cwd=self.tree.tree, env=self.env, capture_output=True, text=True)
+        # Only the binaries that have these tests are built.
+        binaries = [name for name, has in self.tests.items() if any(word in test for word in words for test in has)]
+        built = self.build(binaries)
+        failed = next(filter(None, (self.run(built[name], words) for name in binaries)), None)
         self.tree.restore(path)
-        said = [line for line in run.stdout.splitlines() if line.endswith("FAILED") or "panicked" in line] + run.stderr.splitlines()[-1:]
-        return ("lives", "") if run.returncode == 0 else ("caught", said[0][:110])
+        return ("caught", failed[:110]) if failed else ("lives", "")
 
 
 def strays():
@@ -439,15 +491,7 @@ def main(words):
         return
     shutil.rmtree(OUT, ignore_errors=True)
     OUT.mkdir(parents=True)
-    plain = ["-I", str(HERE), "-I", str(HERE / "sim"), "-I", str(HERE / "sim/test")]
-    objects = []
-    for name in TESTS:
-        objects.append(str(OUT / (pathlib.Path(name).name + ".o")))
-        build(HERE / f"{name}.cpp", objects[-1], plain)
-    result, how = plant(objects, "plat.cuh", "", "")
-    if result != "lives":
-        sys.exit(f"the tests fail without a planted bug: {how}")
-    program, count = OUT / "test", {"caught": 0, "unexpected": 0}
+    count = {"caught": 0, "unexpected": 0}
 
     def report(what, result, how, reason):
         count["caught"] += result == "caught"
@@ -459,14 +503,32 @@ def main(words):
         print(f"{result:6}  {what:60}  {how}", flush=True)
 
     wanted = lambda what: not words or any(w in what for w in words)
-    for what, files, reason in ptx_mutants():
-        if wanted(what):
-            # One schedule has latent vectors of some types and heads only; four have all of them.
-            first = verdict(program, "1", *map(str, files))
-            report(what, *(first if first[0] == "caught" else verdict(program, "4", *map(str, files))), reason)
-    for what, file, before, after, *reason in filter(lambda mutant: wanted(mutant[0]), MUTANTS):
+    of_sources, of_crate = [[mutant for mutant in mutants if wanted(mutant[0])] for mutants in (MUTANTS, CRATE_MUTANTS)]
+    objects = []
+
+    def build_tests():
+        if objects:
+            return
+        for name in TESTS:
+            objects.append(str(OUT / (pathlib.Path(name).name + ".o")))
+            build(HERE / f"{name}.cpp", objects[-1], ["-I", str(HERE), "-I", str(HERE / "sim"), "-I", str(HERE / "sim/test")])
+        result, how = plant(objects, "plat.cuh", "", "")
+        if result != "lives":
+            sys.exit(f"the tests fail without a planted bug: {how}")
+
+    for what, planted, kernel, reason in ptx_mutants(wanted):
+        build_tests()
+        tried = lambda schedules: verdict(OUT / "test", schedules, "first", f"of={kernel}", str(planted))
+        # One schedule has latent vectors of some types and heads only; four have all of them.
+        if not what:
+            if (whole := tried("4"))[0] != "lives":
+                sys.exit(f"the tests of {kernel} fail without a planted bug: {whole[1]}")
+            continue
+        first = tried("1")
+        report(what, *(first if first[0] == "caught" else tried("4")), reason)
+    for what, file, before, after, *reason in of_sources:
+        build_tests()
         report(what, *plant(objects, file, before, after), *(reason or [""]))
-    of_crate = [mutant for mutant in CRATE_MUTANTS if wanted(mutant[0])]
     if of_crate:
         crate = Crate()
         result, how = crate.verdict("lib.rs", "", "", " ".join(sorted({mutant[4] for mutant in of_crate})))

@@ -29,6 +29,10 @@ Decoder decoder(const Shape& shape) {
   if (shape.item_rows() <= 16) return {name + "_h16", LatentShape<1>::THREADS, LatentShape<1>::SHARED};
   return {name + "_h32", LatentShape<2>::THREADS, LatentShape<2>::SHARED};
 }
+// The names of the other kernels.
+std::string extender(const Shape& shape) { return "rk_extend" + shape.suffix(); }
+std::string cascader(const Shape& shape) { return "rk_cascade" + shape.suffix(); }
+std::string merger(const Shape& shape) { return "rk_merge" + shape.merge_suffix(); }
 size_t shared_rows(const Shape& shape) { return sizes(shape).rows_bytes; }
 
 // The model as the kernels take it.
@@ -76,7 +80,7 @@ struct Results {
     items.push_back({0x7fffffff, 0, 0x7fffffff, 9});        // room that is not used
     Memory<RkMergeItem> m(items);
     Memory<u32> l(list);
-    launch("rk_merge" + shape.merge_suffix(), (u32)items.size(), rows, 128, 0, schedule,
+    launch(merger(shape), (u32)items.size(), rows, 128, 0, schedule,
            RkMergeArgs{first_out(), first_lse(), before(part_o.get(), (u64)FIRST_PART * shape.value_dim),
                        before(part_ml.get(), (u64)FIRST_PART * 2), m.get(), l.get(), scoring.sinks_or_null(),
                        (u32)items.size(), shape.q_heads(), lse_scale(schedule), 0});
@@ -209,6 +213,7 @@ RkTileArgs tile_args(const Pool& pool, const Queries& q, const Results& to, cons
 }  // namespace
 
 void test_decode(const Shape& shape, const std::vector<u32>& lengths, u32 most_splits, const Model& model, u32 seed) {
+  if (!is_wanted({decoder(shape).name, merger(shape)})) return;
   Random r(seed);
   const Pool pool(shape, lengths, r);
   const u32 n = (u32)lengths.size();
@@ -264,6 +269,7 @@ static void decode_whole(const char* what, const Pool& pool, const Queries& quer
 // Values of the first keys are much larger than all others, and their weights become small: at once,
 // or by less than 2^8 from tile to tile of a warp.
 void test_fading(const Shape& shape, u32 seed) {
+  if (!is_wanted({decoder(shape).name})) return;
   for (float slope : {1.f, 0.08f}) {
     Random r(seed);
     const Pool pool(shape, {400}, r, 0, true);
@@ -278,6 +284,7 @@ void test_fading(const Shape& shape, u32 seed) {
 // The ranges within which decode is exact: of a query's elements, and of weights times scales of
 // values, where the largest ones meet zeros.
 void test_ranges(const Shape& shape, u32 seed) {
+  if (!is_wanted({decoder(shape).name})) return;
   Random r(seed);
   const Pool pool(shape, {40}, r, 0, true);
   const Queries queries(shape, 1, r);
@@ -301,6 +308,7 @@ static u32 tree_row(const std::vector<u32>& before, Random& r) {
 // `chunk[s]` new tokens at the end of each sequence; `trees`: these are trees.
 void test_extend(const Shape& shape, const std::vector<u32>& lengths, const std::vector<u32>& chunk, u32 most_splits, const Model& model,
                  bool trees, u32 seed) {
+  if (!is_wanted({extender(shape), merger(shape)})) return;
   Random r(seed);
   const Pool pool(shape, lengths, r);
   const Scoring scoring(model);
@@ -351,7 +359,7 @@ void test_extend(const Shape& shape, const std::vector<u32>& lengths, const std:
   const Memory<u32> table(without_blocks(pool, low)), of_tree(masks);
   Extra extra;
   if (trees) extra.trees = before(of_tree.get(), first_token(shape));
-  launch("rk_extend" + shape.suffix(), (u32)tiles.size(), 1, 128, shared_rows(shape), seed,
+  launch(extender(shape), (u32)tiles.size(), 1, 128, shared_rows(shape), seed,
          tile_args(pool, queries, results, o, ml, given, table, extra, scoring, scale, seed));
   for (u32 i = 0; i < parts.size(); ++i)
     if (!parts[i].empty()) results.merge_row(i * shape.group, shape.group, parts[i]);
@@ -362,6 +370,7 @@ void test_extend(const Shape& shape, const std::vector<u32>& lengths, const std:
 // Sequences that share `shared` blocks, and one that has them to itself: the prefix once for the sharers, and in between
 // what each sequence has beside it.
 void test_cascade(const Shape& shape, const std::vector<u32>& lengths, u32 shared, u32 most_splits, const Model& model, u32 seed) {
+  if (!is_wanted({cascader(shape), merger(shape)})) return;
   Random r(seed);
   const Pool pool(shape, lengths, r, shared);
   const Scoring scoring(model);
@@ -415,7 +424,7 @@ void test_cascade(const Shape& shape, const std::vector<u32>& lengths, u32 share
   Extra extra;
   extra.members = tokens.get();
   extra.contexts = contexts.get();
-  launch("rk_cascade" + shape.suffix(), (u32)tiles.size(), 1, 128, std::max(shared_rows(shape), decoder(shape).shared), seed,
+  launch(cascader(shape), (u32)tiles.size(), 1, 128, std::max(shared_rows(shape), decoder(shape).shared), seed,
          tile_args(pool, queries, results, o, ml, given, table, extra, scoring, scale, seed));
   for (u32 i = 0; i < rests.parts.size(); ++i)
     if (!rests.parts[i].empty()) results.merge_row(i * shape.group, shape.group, rests.parts[i]);
@@ -431,6 +440,7 @@ void test_cascade(const Shape& shape, const std::vector<u32>& lengths, u32 share
 
 // Rows that saw no key: out 0, lse -inf; a tile over an empty range, direct and in part; a merge of nothing.
 void test_empty(const Shape& shape, u32 seed) {
+  if (!is_wanted({decoder(shape).name, extender(shape), merger(shape)})) return;
   Random r(seed);
   const Pool pool(shape, {20}, r);
   const Queries queries(shape, 1, r);
@@ -449,7 +459,7 @@ void test_empty(const Shape& shape, u32 seed) {
       Memory<RkDecodeItem> i(items);
       Memory<RkTile> t(tiles);
       if (kind % 2)
-        launch("rk_extend" + shape.suffix(), 1, 1, 128, shared_rows(shape), seed,
+        launch(extender(shape), 1, 1, 128, shared_rows(shape), seed,
                tile_args(pool, queries, results, o, ml, t, table, Extra(), scoring, scale, seed));
       else
         launch(decode.name, 1, 1, decode.threads, decode.shared, seed,
@@ -466,6 +476,7 @@ void test_empty(const Shape& shape, u32 seed) {
 
 // A stored NaN of one column of the values makes that column of the outputs NaN, and no other.
 void test_nan(const Shape& shape, u32 seed) {
+  if (!is_wanted({decoder(shape).name, extender(shape)})) return;
   Random r(seed);
   const Pool pool(shape, {20}, r);
   const Queries queries(shape, 1, r);
@@ -485,10 +496,10 @@ void test_nan(const Shape& shape, u32 seed) {
     Memory<RkDecodeItem> i(items);
     Memory<RkTile> t(tiles);
     if (extend)
-      launch("rk_extend" + shape.suffix(), shape.kv_heads, 1, 128, shared_rows(shape), seed,
+      launch(extender(shape), shape.kv_heads, 1, 128, shared_rows(shape), seed,
              tile_args(pool, queries, results, o, ml, t, table, Extra(), scoring, 1, seed));
     else
-      launch("rk_decode" + shape.suffix(), shape.kv_heads, 1, 128, decoder(shape).shared, seed,
+      launch(decoder(shape).name, shape.kv_heads, 1, 128, decoder(shape).shared, seed,
              decode_args(pool, queries, results, o, ml, i, table, scoring, 1, seed));
     bool right = true;
     for (size_t at = 0; at < results.out.size(); ++at) {
@@ -501,6 +512,7 @@ void test_nan(const Shape& shape, u32 seed) {
 
 // Partial rows of any number, magnitude and order, some of them empty, against their sum in 64 bits.
 void test_merge(const Shape& shape, u32 seed) {
+  if (!is_wanted({merger(shape)})) return;
   Random r(seed);
   const Scoring scoring{Model()};
   const u32 rows = shape.item_rows(), counts[] = {0, 1, 2, 3 + draw(r, 15), 18 + draw(r, 20), 70};

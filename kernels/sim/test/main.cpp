@@ -1,6 +1,7 @@
-// Checks the kernels in the simulator: test [quick | full] [SCHEDULES] [first | PTX...], where `first` stops at the
-// first failure, and files of PTX are tested in place of the sources. `test selftest FILE` writes what rk_selftest
-// must give.
+// Checks the kernels in the simulator: test [quick | full] [SCHEDULES] [first] [of=NAME]... [PTX...], where `first`
+// stops at the first failure, and files of PTX are tested in place of the sources. With `of` run only tests that launch
+// a kernel whose name begins with one of the names, and kernels that the files lack run from their sources.
+// `test selftest FILE` writes what rk_selftest must give.
 #include <cstdarg>
 #include <cstring>
 #include <fstream>
@@ -10,6 +11,7 @@
 #include "tests.hpp"
 
 static std::vector<std::unique_ptr<ptx::Module>> modules;
+static std::vector<std::string> wanted;
 
 static void read_module(const char* path) {
   std::stringstream text;
@@ -24,7 +26,15 @@ static void read_module(const char* path) {
 const Kernel* kernel_under_test(const std::string& name) {
   for (const auto& module : modules)
     if (const Kernel* kernel = module->find(name)) return kernel;
-  return modules.empty() ? find_kernel(name) : nullptr;
+  return modules.empty() || !wanted.empty() ? find_kernel(name) : nullptr;
+}
+
+bool is_wanted(const std::vector<std::string>& kernels) {
+  const auto begins = [](const std::string& name, const std::string& with) { return name.compare(0, with.size(), with) == 0; };
+  for (const std::string& name : kernels)
+    for (const std::string& with : wanted)
+      if (begins(name, with)) return true;
+  return wanted.empty();
 }
 
 int failures = 0;
@@ -191,10 +201,15 @@ int main(int argc, char** argv) {
   }
   const bool full = argc > 1 && !strcmp(argv[1], "full");
   const u32 schedules = argc > 2 ? (u32)atoi(argv[2]) : full ? 12 : 4;
-  stop_at_first = argc > 3 && !strcmp(argv[3], "first");
-  for (int i = 3; i < argc && !stop_at_first; ++i) read_module(argv[i]);
-  test_queues();
-  test_programs();
+  for (int i = 3; i < argc; ++i) {
+    if (!strcmp(argv[i], "first")) stop_at_first = true;
+    else if (!strncmp(argv[i], "of=", 3)) wanted.push_back(argv[i] + 3);
+    else read_module(argv[i]);
+  }
+  if (wanted.empty()) {
+    test_queues();
+    test_programs();
+  }
   for (u32 schedule = 0; schedule < schedules; ++schedule) {
     test_selftest(schedule, nullptr);
     movement(schedule);

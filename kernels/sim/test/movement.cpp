@@ -80,7 +80,12 @@ static void store_row(const Type& type, const u16* from, u32 dim, bool given, u8
   }
 }
 
+static std::string appender(const Shape& shape) {
+  return shape.type.scaled() ? std::string("rk_append_") + shape.type.name() : "rk_append";
+}
+
 void test_append(const Shape& shape, u32 tokens, bool far, u32 seed) {
+  if (!is_wanted({appender(shape)})) return;
   Random r(seed);
   const Places places{shape};
   const u32 heads = shape.kv_heads, blocks = (tokens + shape.block - 1) / shape.block + 2, bytes = shape.type.bytes();
@@ -131,7 +136,7 @@ void test_append(const Shape& shape, u32 tokens, bool far, u32 seed) {
   };
   const RkKv kv = {plane(pool_k, k_scale, shape.dim), plane(pool_v, v_scale, shape.value_dim), of_a_block, given ? 0u : 1u,
                    given ? 1u : shape.block, shape.block, (u32)first + blocks};
-  launch(shape.type.scaled() ? std::string("rk_append_") + shape.type.name() : "rk_append", 1 + draw(r, 5), 1, 256, 0, seed,
+  launch(appender(shape), 1 + draw(r, 5), 1, 256, 0, seed,
          RkAppendArgs{kv, k[0], v[0], slot.get(), k_stride, v_stride, tokens, heads, shape.dim, shape.value_dim, given, 0});
   // Scales that are NaN have any bits of one.
   const auto same = [](const std::vector<float>& a, const std::vector<float>& b) {
@@ -164,6 +169,7 @@ void test_widening(u32 seed) {
 
 // Whole and part blocks of every plane, from blocks of the lower half to blocks of the upper one.
 void test_copy(u32 rows, u32 row_units, u32 planes, u32 seed) {
+  if (!is_wanted({"rk_copy_blocks"})) return;
   Random r(seed);
   const u32 blocks = 6, words = rows * row_units * 4;
   Memory<u32> from((size_t)planes * blocks * words), to((size_t)planes * blocks * words);
@@ -194,6 +200,7 @@ void test_copy(u32 rows, u32 row_units, u32 planes, u32 seed) {
 }
 
 void test_compare(u32 runs, u32 longest, u32 seed) {
+  if (!is_wanted({"rk_compare_keys"})) return;
   Random r(seed);
   std::vector<u32> base(longest + 1), a, b;
   for (u32& t : base) t = (u32)r();
@@ -232,6 +239,7 @@ void test_compare(u32 runs, u32 longest, u32 seed) {
 }
 
 void test_bandwidth(u32 units, u32 seed) {
+  if (!is_wanted({"rk_copy", "rk_read"})) return;
   Random r(seed);
   Memory<u32> from((size_t)units * 4), to((size_t)units * 4);
   for (size_t i = 0; i < from.size(); ++i) from[i] = (u32)r();
@@ -248,6 +256,7 @@ void test_bandwidth(u32 units, u32 seed) {
 // every helper. What all schedules agree on is what a GPU must give: bench/selftest.expected, which `write_to` names
 // when it is to be made anew.
 void test_selftest(u32 seed, const char* write_to) {
+  if (!is_wanted({"rk_selftest"})) return;
   static std::vector<u32> first;
   Memory<u32> out(RK_SELFTEST_WORDS);
   launch("rk_selftest", 1, 1, 32, 0, seed, RkSelftestArgs{out.get()});

@@ -317,6 +317,9 @@ struct Error {
 // The kernel of the name that is tested: compiled from its source, or as PTX.
 const Kernel* kernel_under_test(const std::string& name);
 
+// Whether a test that launches these kernels runs.
+bool is_wanted(const std::vector<std::string>& kernels);
+
 // Launches a kernel by name over the simulator.
 template <class Args>
 void launch(const std::string& name, u32 x, u32 y, u32 threads, size_t shared, u32 schedule, const Args& args) {
