@@ -172,8 +172,8 @@ impl<'a> ExternalPool<'a> {
     pub fn take_evicted_at_most(&self, most: usize, blocks: &mut Vec<BlockId>) -> usize {
         let (inner, returned) = (&self.cache.inner, self.returned);
         // Blocks of cleared namespaces and released leases are freed only when the evictor
-        // processes these changes.
-        inner.settle_by(LockMode::Tries);
+        // processes these changes. Silent leases keep no such block.
+        _ = inner.settled_near(0, LockMode::Tries, |_, _| ());
         let before = blocks.len();
         // Another thread may take some between the two calls: then try again with the new number.
         while !returned.try_take(returned.free().min(most), blocks) {}

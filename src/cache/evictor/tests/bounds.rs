@@ -134,6 +134,25 @@ fn a_request_makes_a_pass_only_if_the_first_candidates_have_too_few_blocks() {
     }
 }
 
+/// No blocks are freed by a pass over the leases, so taking evicted ids makes none.
+#[test]
+fn taking_evicted_ids_makes_no_pass() {
+    let cache = PrefixCache::builder(4, 8).external().build().expect("sound");
+    let (session, space, pool) = (cache.session(), cache.default_namespace(), cache.external().expect("as built"));
+    let insert = |key: u32, block| {
+        let miss = session.match_prefix(&space, &tokens(key));
+        drop(session.insert(miss.lease(), &tokens(key), pool.adopt(&[block]).expect("free")).expect("it fits"));
+    };
+    (0..2).for_each(|key| insert(key, key));
+    cache.settle();
+    let held = session.match_prefix(&space, &tokens(1));
+    insert(2, 2);
+    assert_eq!((cache.evict(1), pool.take_evicted(&mut Vec::new())), (1, 1));
+    assert_eq!(cache.inner.stats().protected_blocks, 0, "the lease is silent");
+    drop(held);
+    assert_eq!(cache.validate(), Ok(()));
+}
+
 /// Each step takes in a bounded number of changes, with and without a time to idle.
 // Holds: EV10.
 #[test]
