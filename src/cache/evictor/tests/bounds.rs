@@ -3,9 +3,11 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
+use std::ops::ControlFlow;
 use std::time::Duration;
 
 use super::super::{SLICE, Upkeep};
+use crate::cache::eviction::background::Background;
 use crate::cache::inner::STEP;
 use crate::cache::turn::LockMode;
 use crate::policy::{CandidateStats, Policy};
@@ -185,34 +187,37 @@ fn a_step_takes_in_a_bounded_number_of_changes() {
     }
 }
 
+thread_local! {
+    /// A cache, and how many blocks other threads have found in its accounts each time this thread
+    /// filed a candidate.
+    static FOUND: RefCell<Option<(PrefixCache, BTreeSet<u64>)>> = const { RefCell::new(None) };
+}
+
+/// Ranks as `lru` does, and looks at the accounts as another thread would.
+fn rank_and_look(stats: CandidateStats, _: u32) -> (u64, u64) {
+    FOUND.with_borrow_mut(|found| {
+        if let Some((cache, found)) = found {
+            found.insert(cache.inner.stats().inserted_blocks);
+        }
+    });
+    (stats.last, 0)
+}
+
 /// A background evictor that never has to evict leaves the queue to a reservation. Between its
-/// steps another thread finds a part of the runs in the accounts.
+/// steps other threads find a part of the runs in the accounts.
 #[test]
 fn a_reservation_takes_in_the_queue_in_steps_beside_a_background_evictor() {
     let keys = 20 * STEP;
-    let takes_steps = || {
-        let eviction = Eviction::Background(Watermarks::new(0, 0));
-        let cache = PrefixCache::builder(4, keys).eviction(eviction).build().expect("sound");
-        drop(leases(&cache, keys as u32));
-        let over = AtomicUsize::new(0);
-        let found = thread::scope(|scope| {
-            let other = scope.spawn(|| {
-                let mut found = BTreeSet::new();
-                while over.load(Relaxed) == 0 {
-                    found.insert(cache.inner.stats().evictable_blocks);
-                }
-                found
-            });
-            thread::yield_now();
-            assert_eq!(cache.session().reserve(1).map(|blocks| blocks.len()), Ok(1));
-            over.store(1, Relaxed);
-            other.join().expect("no panic")
-        });
-        assert_eq!(cache.validate(), Ok(()));
-        // One hold would lead from the first number to the last.
-        found.len() > 2
-    };
-    assert!((0..50).any(|_| takes_steps()), "it takes all in under one lock");
+    let cache = PrefixCache::builder(4, keys).build().expect("sound");
+    let idle = Background::start(|| ControlFlow::Continue(None)).expect("a thread");
+    assert!(cache.inner.background.set(idle).is_ok(), "it has none");
+    drop(leases(&cache, keys as u32));
+    cache.inner.evicting(|evictor, _| evictor.ranking.policy = Policy::by(rank_and_look, 0));
+    FOUND.set(Some((cache.clone(), BTreeSet::new())));
+    assert_eq!(cache.session().reserve(1).map(|blocks| blocks.len()), Ok(1));
+    let (_, found) = FOUND.take().expect("set above");
+    assert!(found.len() >= keys / STEP / 2, "it took all in within {} holds of the lock", found.len());
+    assert_eq!(cache.validate(), Ok(()));
 }
 
 /// The first of two namespaces exceeds its limit again after each slice: the second one is still
