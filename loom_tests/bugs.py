@@ -540,7 +540,7 @@ BUGS = [
        "        let charged: Option<&crate::tree::NamespaceAccount> = None;\n")]),
     ("a refused charge that wakes nobody", "waiting::a_limit_set_beside_a_refused_attempt", EXACT,
      [(QUOTA, "        if account.pinned_limit().is_some() {\n            self.ring();\n", "        if account.pinned_limit().is_some() {\n")]),
-    ("a refused charge that ends as ever", "waiting::a_limit_set_beside_a_refused_attempt", WEAK,
+    ("a refused charge that ends without the read-modify-write", "waiting::a_limit_set_beside_a_refused_attempt", WEAK,
      [(QUOTA, "        self.sink().free_for_waiter();\n        if account", "        if account")], "E21"),
     ("those held back not woken", "waiting::a_charge_returned_to_a_waiter", EXACT,
      [(WAIT_LIST, "signals(waiters.firsts_of_lines(None))", "Vec::<Arc<Signal>>::new()")]),

@@ -95,8 +95,8 @@ pub enum Eviction {
     /// also evicts.
     ///
     /// The thread chooses victims by the changes that the evictor has processed; changes that are
-    /// still in its queue do not count yet. When it is short of blocks and has nothing left to evict, it is
-    /// woken when leases end. It continues after a panic, which the panic hook reports.
+    /// still in its queue do not count yet. When it is short of blocks and has nothing left to
+    /// evict, it is woken when leases end. It continues after a panic, which the panic hook reports.
     Background(Watermarks),
 }
 

@@ -16,8 +16,8 @@
 //!
 //! - under a policy other than `lru` and `fifo`, and once a time to idle was set;
 //! - while there is a subscriber, a sink, a listing, a hidden block, a detached space, a retention
-//!   or a request for one (its point may be deferred already, and is then not pushed again), a limit
-//!   on cached blocks, a waiter, or an exchange or sorting of candidates
+//!   or a request for one (its point may be deferred already, and is then not pushed again), a
+//!   limit on cached blocks, a waiter, or an exchange or sorting of candidates
 //!   ([`Evictor::may_work_alone`]);
 //! - with a background evictor, for a payer with a limit on pinned blocks, for more blocks than a
 //!   turn may evict, and while a pass over the namespaces is due (`blocks::allocate`).

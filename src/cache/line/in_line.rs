@@ -4,9 +4,10 @@
 //! `reserve` and `acquire_until` drive it with [`serve_by`], the futures with [`step`]. It relies
 //! on `wait_list` for the order and the wake-ups.
 //!
-//! The request looks for blocks at once, unless other requests wait already and it asks for any. After that it is in
-//! the wait list, and looks each time it is woken. There its signal is armed before each look, so a
-//! thread that makes blocks available after an unsuccessful look raises the signal.
+//! The request looks for blocks at once, unless it asks for any and other requests wait already.
+//! After that it is in the wait list, and looks each time it is woken. There its signal is armed
+//! before each look, so a thread that makes blocks available after an unsuccessful look raises the
+//! signal.
 
 #[cfg(feature = "async")]
 use std::task::{Context, Poll};

@@ -29,7 +29,8 @@
 //! | E17 | `HotPoints::leave`, and `enter` of a closed slot | `HotPoints::deflate_all` | the stripe |
 //! | E18 | `HotPoints::inflate`, before a release that is not queued because of the bias | `HotPoints::deflate_all` | the slots taken |
 //!
-//! Quota limits need no edge: they are set and read under the evictor's lock.
+//! Quota limits need no edge of their own: they are set, and waiters read them, under the evictor's
+//! lock. A thread whose refused charge has ended reads them without it, after E21.
 //!
 //! A request to retain also finds `QUEUED` set at times, and the thread that then pushes the entry
 //! need not look for waiters. So such requests are counted, and published by the count of free
