@@ -45,6 +45,8 @@ impl Inner {
         let next = layout.end_of(layout.blocks(layout.depth_of(lease.len_tokens())) + 1);
         let reason = match self.seen.look(row.serial, &tokens[..next], layout) {
             Seen::Here => Found::MissedEvicted,
+            // The walk found the whole block, which could not be leased any more.
+            _ if reached >= next => Found::MissedEvicted,
             _ if layout.filled(reached) > lease.len_tokens() => Found::MissedDiverged,
             Seen::Elsewhere => Found::MissedElsewhere,
             Seen::Nowhere => Found::MissedNew,
@@ -90,3 +92,6 @@ pub(in crate::cache) fn count_resumed(row: RowId, tokens: usize, guard: &Guard<'
 fn count_in<const N: usize>(row: RowId, amounts: [(Found, usize); N], guard: &Guard<'_>) {
     guard.record().add_in(row, amounts.map(|(found, amount)| (found as usize, amount as u64)));
 }
+
+#[cfg(all(test, not(any(radixkv_loom, radixkv_shuttle))))]
+mod tests;
