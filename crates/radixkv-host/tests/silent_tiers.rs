@@ -8,9 +8,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use common::{Engine, Fault, Faulty, PATIENCE, files, folder, host, prompt};
+use common::{Engine, Fault, Faulty, PATIENCE, SIZE, files, files_that_accept, folder, host, prompt};
+use radixkv::PrefixCache;
 use radixkv_host::{
-    HostTier, TierMode,
+    HostTier, RemoteWait, TierMode, WritePolicy,
     radixkv_tiers::{RemoteTier, Tier},
 };
 
@@ -146,6 +147,38 @@ fn a_lookup_of_a_new_prompt_asks_each_tier_for_one_block() {
     let world = world(PATIENCE);
     let long = prompt(1, 300);
     let fetch = world.host.fetch(&world.engine.space().name(), &long, 0).expect("it has remote tiers");
-    assert!(fetch.wait(radixkv_host::RemoteWait::All));
+    assert!(fetch.wait(RemoteWait::All));
     assert_eq!(world.tiers.each_ref().map(|tier| tier.asked.load(Relaxed)), [1, 1]);
+}
+
+/// The buffer of one read takes all the room of a tier that accepts one item at once.
+// Holds: HT20.
+#[test]
+fn what_waits_for_room_in_a_silent_tier_goes_on_without_it() {
+    let (timeout, folders) = (Duration::from_secs(12), [folder(), folder()]);
+    let small = Faulty::new(files_that_accept(1, folders[0].path(), 64));
+    let healthy = Arc::new(files(folders[1].path(), 64));
+    let host = host(4).remote(Arc::clone(&small)).remote(Arc::clone(&healthy));
+    let host = host.remote_write(WritePolicy::Through).remote_timeout(timeout).build().expect("a tier");
+    let name = PrefixCache::builder(1, 1).build().expect("a cache").default_namespace().name();
+    let bring = |number| assert_eq!(host.offload().reserve(&name, &prompt(number, 4), 0).publish(), 4);
+    for number in 1..=2 {
+        bring(number);
+        assert!(host.settle_remote(PATIENCE));
+    }
+    assert_eq!([small.stats().held_blocks, healthy.stats().held_blocks], [8, 8]);
+    small.set(Fault::KeepsBuffers);
+    let fetch = host.fetch(&name, &prompt(1, 4), 0).expect("it has remote tiers");
+    assert!(fetch.wait(RemoteWait::All));
+    let late = host.remote_stats().expect("it has remote tiers").late_fetches;
+    assert_eq!((fetch.arrived_tokens(), late), (4 * SIZE, 0));
+    drop(fetch);
+    bring(3);
+    assert!(host.settle_remote(timeout / 4 * 3), "the put ends before its timeout");
+    assert_eq!([small.stats().held_blocks, healthy.stats().held_blocks], [8, 12]);
+    small.set(Fault::None);
+    wait_until("every buffer comes back", || {
+        let stats = host.remote_stats().expect("it has remote tiers");
+        (stats.puts_in_flight, stats.gets_in_flight) == (0, 0)
+    });
 }

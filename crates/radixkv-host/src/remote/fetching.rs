@@ -169,14 +169,22 @@ impl Fetching {
     /// fetch has ended.
     pub(super) fn pass_over_silent(mut self: Box<Self>, id: JobId, tiers: &mut Tiers) -> Option<Box<Self>> {
         let mut is_one_silent = false;
-        for (tier, side) in self.window.sides.iter_mut().enumerate() {
-            let has_no_room = || tiers.room(tier) == 0 && side.known.contains(&Known::Unasked);
-            if (side.left > 0 || has_no_room()) && tiers.is_silent(tier, self.window.since) {
+        let Window { sides, got, arrived, since, .. } = &mut self.window;
+        for (tier, side) in sides.iter_mut().enumerate() {
+            let has_no_room = tiers.room(tier) == 0;
+            let is_open = |&item: &usize| match side.known[item] {
+                Known::Unasked | Known::Asked | Known::Getting => true,
+                // It waits to be read.
+                Known::Has => has_no_room && item >= *arrived && got[item].is_none(),
+                Known::Lacks => false,
+            };
+            let open: Vec<usize> = (0..side.known.len()).filter(is_open).collect();
+            let waits = side.left > 0 || has_no_room && !open.is_empty();
+            if waits && tiers.is_silent(tier, *since) {
                 tiers.pass_over(tier, id);
+                tiers.line.counters.failed_blocks.add(open.len());
                 side.left = 0;
-                let is_open = |known: &&mut Known| matches!(known, Known::Unasked | Known::Asked | Known::Getting);
-                let open = side.known.iter_mut().filter(is_open).map(|known| *known = Known::Lacks);
-                tiers.line.counters.failed_blocks.add(open.count());
+                open.into_iter().for_each(|item| side.known[item] = Known::Lacks);
                 is_one_silent = true;
             }
         }

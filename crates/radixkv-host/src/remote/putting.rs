@@ -141,12 +141,13 @@ impl Putting {
     /// Continues without the tiers that are silent, and where a tier has room again; `None` if the
     /// put has ended.
     pub(super) fn pass_over_silent(mut self, id: JobId, tiers: &mut Tiers) -> Option<Self> {
-        let mut is_one_silent = false;
+        let (mut is_one_silent, blocks) = (false, self.blocks.len());
         for (tier, side) in self.sides.iter_mut().enumerate() {
-            if side.left() > 0 && tiers.is_silent(tier, self.since) {
+            let has_no_room = || tiers.room(tier) == 0 && !side.is_done(blocks);
+            if (side.left() > 0 || has_no_room()) && tiers.is_silent(tier, self.since) {
                 tiers.pass_over(tier, id);
                 let left = side.left();
-                tiers.line.counters.failed_puts.add(left + side.end(self.blocks.len()));
+                tiers.line.counters.failed_puts.add(left + side.end(blocks));
                 is_one_silent = true;
             }
         }

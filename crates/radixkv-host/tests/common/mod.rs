@@ -63,6 +63,8 @@ pub enum Fault {
     FailsGets,
     /// Says nothing, until it is told to do otherwise.
     IsSilent,
+    /// Returns no buffer, until it is told to do otherwise.
+    KeepsBuffers,
     /// Panics when it is asked.
     Panics,
 }
@@ -86,7 +88,15 @@ impl<T> Faulty<T> {
     }
 
     fn fault(&self) -> Fault {
-        let all = [Fault::None, Fault::Refuses, Fault::Fails, Fault::FailsGets, Fault::IsSilent, Fault::Panics];
+        let all = [
+            Fault::None,
+            Fault::Refuses,
+            Fault::Fails,
+            Fault::FailsGets,
+            Fault::IsSilent,
+            Fault::KeepsBuffers,
+            Fault::Panics,
+        ];
         all[usize::from(self.fault.load(Relaxed))]
     }
 
@@ -145,8 +155,12 @@ impl<T: RemoteTier<Vec<u8>>> RemoteTier<Vec<u8>> for Faulty<T> {
         if self.fault() == Fault::IsSilent {
             return 0;
         }
-        let count = withheld.len();
-        done.extend(withheld.drain(..).map(|completion| self.changed(completion)));
+        let keeps = self.fault() == Fault::KeepsBuffers;
+        let is_kept = |end: &Completion<_>| keeps && matches!(end.outcome, Outcome::Got(..) | Outcome::Put(..));
+        let (kept, ready): (Vec<_>, Vec<_>) = withheld.drain(..).partition(is_kept);
+        *withheld = kept;
+        let count = ready.len();
+        done.extend(ready.into_iter().map(|completion| self.changed(completion)));
         count
     }
 
