@@ -134,6 +134,8 @@ impl Files {
         if index.evict(key, used) {
             counters.evicted();
         }
+        // Not only when the put that needs the room has succeeded.
+        self.say(index, counters);
         Ok(())
     }
 
@@ -144,8 +146,7 @@ impl Files {
         if index.taken() >= self.max_files && index.contains(put.key) {
             // The file that the put replaces gives its room, whatever its rank. Otherwise both
             // exist until the rename.
-            remove_file(&self.folder.object(put.key))?;
-            index.remove(put.key);
+            self.evict(&mut index, put.key, None, counters)?;
         }
         while index.taken() >= self.max_files {
             let Some(first) = index.first_below(put.key).filter(|_| !index.lacks_beginning(put.used)) else {

@@ -149,6 +149,27 @@ fn a_file_that_is_replaced_in_a_full_tier_gives_its_own_room() {
     assert_eq!(tier.counters.read(0).evicted_blocks, 0);
 }
 
+/// The file whose room a put took is gone, although nothing was written in its place.
+#[test]
+fn a_put_that_fails_after_it_took_room_shows_what_is_left() {
+    for replaces in [true, false] {
+        let tier = Fixture::new(2);
+        let (all, other) = (tier.layout.blocks("one", &[0, 1]), tier.layout.blocks("other", &[0]));
+        all.iter().for_each(|block| tier.store(alone(0, block), block));
+        let shown = || tier.counters.read(0).held_blocks as usize;
+        assert_eq!((shown(), tier.files.lock().files()), (2, 2));
+        // No object can be written.
+        fs::remove_dir(tier.files.folder.unfinished()).unwrap();
+        fs::write(tier.files.folder.unfinished(), "a file").unwrap();
+        let block = if replaces { &all[0] } else { &other[0] };
+        let object = Aligned::new(tier.layout.object_bytes());
+        let step = Step::Store { key: block.key(), used: alone(1, block), object, expires: 0 };
+        let mut writer = FileStore::new(Arc::clone(&tier.files), Arc::clone(&tier.counters));
+        writer.carry_out(&[step], &mut |_, reply| assert!(matches!(reply, Reply::Failed(_)), "{reply:?}"));
+        assert_eq!((shown(), tier.files.lock().files()), (1, 1), "replaces: {replaces}");
+    }
+}
+
 /// Otherwise another thread could take a later put and reserve room for it before this one is in the
 /// index.
 #[test]
