@@ -175,9 +175,10 @@ fn remove(name: &Name, force: bool) -> Done {
         let what = format!("{}: open in process {}; end them first, or give --force", name.shown(), pids.join(", "));
         return Err(what.into());
     }
-    fs::remove_file(&name.0).map_err(|error| format!("{}: {error}", name.shown()))?;
     // A process that was killed while it created the region may have left the file's other name.
+    // Removed first: while there is a region, no process creates another one.
     unfinished()?;
+    fs::remove_file(&name.0).map_err(|error| format!("{}: {error}", name.shown()))?;
     print(&format!("removed {}", name.shown()))
 }
 
