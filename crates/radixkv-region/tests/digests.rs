@@ -578,7 +578,6 @@ fn threads_that_reach_a_quota_at_once_evict_one_block_for_each_that_they_store()
     }
 }
 
-/// A header that was changed on purpose and has a right checksum.
 /// The open file says who owns it, whatever its path leads to by now.
 #[test]
 fn the_owner_of_a_regions_file_is_that_of_the_open_file() {
@@ -592,6 +591,7 @@ fn the_owner_of_a_regions_file_is_that_of_the_open_file() {
     assert_eq!(DigestRegion::format(memory, &layout).expect("formatted").file_owner().expect("asked"), None);
 }
 
+/// A header that was changed on purpose and has a right checksum.
 // Holds: RG15.
 #[test]
 fn a_header_with_labels_of_another_size_is_refused() {

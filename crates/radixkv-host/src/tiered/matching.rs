@@ -66,7 +66,8 @@ impl TieredMatch {
     ///
     /// # Panics
     ///
-    /// If the match is of another cache or host tier, or the request has another namespace or other tokens.
+    /// If the match is of another cache or host tier, or the request has another namespace or other
+    /// tokens.
     pub(super) fn of_request(self, session: &TieredSession, request: Request<'_>) -> Found {
         for namespace in [&self.namespace, request.namespace] {
             // Panics if the namespace is of another cache.

@@ -302,8 +302,8 @@ fn many_that_recover_at_once_give_each_entry_back_once() {
     }
 }
 
-/// A thread recovers a dead process, and is stopped before each of its writes; meanwhile another thread
-/// of its process recovers. Only one of them gives the entry back.
+/// A thread recovers a dead process, and is stopped before each of its writes; meanwhile another
+/// thread of its process recovers. Only one of them gives the entry back.
 // Holds: RG8.
 #[test]
 fn a_thread_beside_one_that_is_stopped_while_it_recovers_gives_nothing_back() {
