@@ -65,6 +65,8 @@ BUGS = [
      [(FETCHING, "has_no_room && item >= *arrived && got[item].is_none()", "false")]),
     ("a put that waits for room in a silent tier", "silent_tiers what_waits_for_room_in_a_silent_tier_goes_on_without_it",
      [(PUTTING, "(side.left() > 0 || has_no_room())", "side.left() > 0")]),
+    ("a put that waits until all of its blocks have room", "silent_tiers a_put_uses_what_room_there_is",
+     [(PUTTING, "if lacks.is_empty() || tiers.room(tier) > 0 =>", "if tiers.room(tier) >= lacks.len().min(tiers.most(tier)) =>")]),
     ("a silent tier that is asked on and on", "silent_tiers a_tier_that_leaves_three_requests_unanswered_is_left_out_and_asked_again",
      [(HEALTH, "        self.left_out_until = Some(now + self.pause);\n", "")]),
     ("ends that are put in place of beginnings", "beginnings of_a_long_prompt_the_beginning_is_put_where_not_all_may_be_on_its_way",

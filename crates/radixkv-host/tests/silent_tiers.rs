@@ -167,7 +167,7 @@ fn what_waits_for_room_in_a_silent_tier_goes_on_without_it() {
         assert!(host.settle_remote(PATIENCE));
     }
     assert_eq!([small.stats().held_blocks, healthy.stats().held_blocks], [8, 8]);
-    small.set(Fault::KeepsBuffers);
+    small.set(Fault::KeepsReads);
     let fetch = host.fetch(&name, &prompt(1, 4), 0).expect("it has remote tiers");
     assert!(fetch.wait(RemoteWait::All));
     let late = host.remote_stats().expect("it has remote tiers").late_fetches;
@@ -181,4 +181,35 @@ fn what_waits_for_room_in_a_silent_tier_goes_on_without_it() {
         let stats = host.remote_stats().expect("it has remote tiers");
         (stats.puts_in_flight, stats.gets_in_flight) == (0, 0)
     });
+}
+
+/// A read takes half of the room of the second tier while a put is given to the first one.
+// Holds: HT20.
+#[test]
+fn a_put_uses_what_room_there_is() {
+    let folders = [folder(), folder()];
+    let first = Faulty::new(files(folders[0].path(), 64));
+    let small = Faulty::new(files_that_accept(2, folders[1].path(), 64));
+    let host = host(4).remote(Arc::clone(&first)).remote(Arc::clone(&small)).remote_write(WritePolicy::Through);
+    let host = host.build().expect("a tier");
+    let name = PrefixCache::builder(1, 1).build().expect("a cache").default_namespace().name();
+    let bring = |number, blocks| {
+        assert_eq!(host.offload().reserve(&name, &prompt(number, blocks), 0).publish(), blocks);
+    };
+    // Only the second tier gets it; how many that one accepts is known now.
+    first.set(Fault::Refuses);
+    bring(1, 4);
+    assert!(host.settle_remote(PATIENCE));
+    assert_eq!(small.stats().held_blocks, 4);
+    first.set(Fault::KeepsPuts);
+    small.set(Fault::KeepsReads);
+    bring(2, 2);
+    wait_until("the first tier is given the blocks", || first.stats().held_blocks == 2);
+    let fetch = host.fetch(&name, &prompt(1, 1), 0).expect("it has remote tiers");
+    wait_until("the second tier reads", || small.stats().hits == 1);
+    first.set(Fault::None);
+    wait_until("the second tier is given the blocks", || small.stats().held_blocks == 6);
+    small.set(Fault::None);
+    assert!(fetch.wait(RemoteWait::All) && host.settle_remote(PATIENCE));
+    assert_eq!(host.remote_stats().expect("it has remote tiers").failed_puts, 4, "those that were refused");
 }

@@ -49,15 +49,22 @@ enum State {
     Asked { left: usize, lacks: Vec<usize> },
     /// The tier has answered: it lacks these blocks.
     Lacks(Vec<usize>),
-    /// The tier is being given blocks.
-    Giving { left: usize },
+    /// The tier is being given blocks. It lacks the rest, for which it had no room.
+    Giving { left: usize, rest: Vec<usize> },
+}
+
+impl State {
+    /// The state after a tier was given blocks: it lacks the rest.
+    fn after(rest: Vec<usize>) -> Self {
+        if rest.is_empty() { Self::Ready } else { Self::Lacks(rest) }
+    }
 }
 
 impl Side {
     /// Items for which the tier's answer is pending.
     fn left(&self) -> usize {
         match self.state {
-            State::Asked { left, .. } | State::Giving { left } => left,
+            State::Asked { left, .. } | State::Giving { left, .. } => left,
             _ => 0,
         }
     }
@@ -73,8 +80,10 @@ impl Side {
         let state = std::mem::replace(&mut self.state, State::Ready);
         let unasked = blocks - std::mem::replace(&mut self.asked, blocks);
         match state {
-            State::Asked { lacks, .. } | State::Lacks(lacks) => lacks.len() + unasked,
-            _ => unasked,
+            State::Asked { lacks, .. } | State::Lacks(lacks) | State::Giving { rest: lacks, .. } => {
+                lacks.len() + unasked
+            }
+            State::Ready => unasked,
         }
     }
 }
@@ -119,12 +128,12 @@ impl Putting {
                 lacks.sort_unstable();
                 side.state = State::Lacks(std::mem::take(lacks));
             }
-            (State::Giving { left }, Outcome::Put(put, result)) => {
+            (State::Giving { left, rest }, Outcome::Put(put, result)) => {
                 *left -= 1;
                 let took = if result.is_ok() { &counters.put_blocks } else { &counters.failed_puts };
                 took.add(1);
                 if *left == 0 {
-                    side.state = State::Ready;
+                    side.state = State::after(std::mem::take(rest));
                 }
                 self.take_buffer(item, put, tiers);
             }
@@ -201,7 +210,7 @@ impl Putting {
             }
             let blocks = self.blocks.len();
             let next = self.sides.iter_mut().enumerate().find_map(|(tier, side)| match &mut side.state {
-                State::Lacks(lacks) if tiers.room(tier) >= lacks.len().min(tiers.most(tier)) => {
+                State::Lacks(lacks) if lacks.is_empty() || tiers.room(tier) > 0 => {
                     Some((tier, Some(std::mem::take(lacks))))
                 }
                 State::Ready if side.asked < blocks && tiers.room(tier) > 0 => Some((tier, None)),
@@ -218,15 +227,16 @@ impl Putting {
         None
     }
 
-    /// Gives a tier the blocks that it lacks and whose buffers are here, with the time to live that
-    /// is left.
-    fn give(&mut self, tier: usize, id: JobId, lacks: Vec<usize>, tiers: &mut Tiers) {
+    /// Gives a tier the blocks that it lacks and whose buffers are here, as many as it has room for,
+    /// with the time to live that is left.
+    fn give(&mut self, tier: usize, id: JobId, mut lacks: Vec<usize>, tiers: &mut Tiers) {
         let time_to_live = self.expires.map(|expires| expires.saturating_duration_since(Instant::now()));
         let side = &mut self.sides[tier];
         if time_to_live.is_some_and(|left| left.is_zero()) {
             tiers.line.counters.stale_puts.add(lacks.len() + side.end(self.blocks.len()));
             return;
         }
+        let rest = lacks.split_off(lacks.len().min(tiers.room(tier)));
         let (mut items, mut puts, mut refused) = (Vec::new(), Vec::new(), Vec::new());
         for item in lacks {
             let (block, bytes) = &mut self.blocks[item];
@@ -236,8 +246,8 @@ impl Putting {
             }
         }
         let left = items.len();
-        side.state = State::Ready;
         if left == 0 {
+            side.state = State::after(rest);
             return;
         }
         let put_from = |tier: &AnyTier| {
@@ -247,12 +257,12 @@ impl Putting {
             })
         };
         if tiers.lend(tier, id, items.clone(), Lent::Puts, put_from) {
-            side.state = State::Giving { left };
+            side.state = State::Giving { left, rest };
             side.is_given = true;
             self.since = Instant::now();
             return;
         }
-        let left_out = side.end(self.blocks.len());
+        let left_out = rest.len() + side.end(self.blocks.len());
         tiers.line.counters.failed_puts.add(left + left_out);
         // A tier that panicked returned no buffers.
         tiers.line.lose_puts(left.saturating_sub(refused.len()));

@@ -63,8 +63,10 @@ pub enum Fault {
     FailsGets,
     /// Says nothing, until it is told to do otherwise.
     IsSilent,
-    /// Returns no buffer, until it is told to do otherwise.
-    KeepsBuffers,
+    /// Returns no buffer of a read, until it is told to do otherwise.
+    KeepsReads,
+    /// The same, of a put.
+    KeepsPuts,
     /// Panics when it is asked.
     Panics,
 }
@@ -94,7 +96,8 @@ impl<T> Faulty<T> {
             Fault::Fails,
             Fault::FailsGets,
             Fault::IsSilent,
-            Fault::KeepsBuffers,
+            Fault::KeepsReads,
+            Fault::KeepsPuts,
             Fault::Panics,
         ];
         all[usize::from(self.fault.load(Relaxed))]
@@ -155,8 +158,12 @@ impl<T: RemoteTier<Vec<u8>>> RemoteTier<Vec<u8>> for Faulty<T> {
         if self.fault() == Fault::IsSilent {
             return 0;
         }
-        let keeps = self.fault() == Fault::KeepsBuffers;
-        let is_kept = |end: &Completion<_>| keeps && matches!(end.outcome, Outcome::Got(..) | Outcome::Put(..));
+        let fault = self.fault();
+        let is_kept = |end: &Completion<_>| match end.outcome {
+            Outcome::Got(..) => fault == Fault::KeepsReads,
+            Outcome::Put(..) => fault == Fault::KeepsPuts,
+            _ => false,
+        };
         let (kept, ready): (Vec<_>, Vec<_>) = withheld.drain(..).partition(is_kept);
         *withheld = kept;
         let count = ready.len();
