@@ -271,6 +271,7 @@ CRATE_MUTANTS = [
     # plans on their way
     ("crate: slots of 32 bits", "upload.rs", "words.extend([*self as u32, (*self >> 32) as u32]);", "words.extend([*self as u32, 0]);", "multiples_of_16_bytes"),
     ("crate: a chunk is written while it is read", "staging.rs", ">= bytes && is_free(chunk)", ">= bytes && (is_free(chunk) || true)", "staged attention"),
+    ("crate: the chunk that was used first is written while it is read", "staging.rs", "            retry_once(|| wait_for(&oldest.read));\n", "", "written_again"),
     ("crate: a chunk is freed while it is read", "staging.rs", "self.chunks.get_mut().drain(..).for_each(|chunk| retry_once(|| wait_for(&chunk.read)));", "self.chunks.get_mut().clear();", "outlives_its_device"),
     ("crate: the pool gives its memory back", "device.rs", "        let _ = driver::keep_pooled(context.cu_device());\n", "", "preparing_again"),
     ("crate: more and more memory on its way", "staging.rs", "if chunks.len() < MOST_CHUNKS =>", "if chunks.len() < MOST_CHUNKS << 9 =>", "bounded"),

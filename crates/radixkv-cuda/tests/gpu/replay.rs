@@ -137,6 +137,23 @@ fn updates_on_their_way_are_bounded_and_allocate_nothing() {
     }
 }
 
+/// Each copy has its own elements, although all chunks are on their way and are used again.
+#[test]
+fn a_chunk_is_written_again_after_its_copy() {
+    let Some(driver) = driver() else { return };
+    let device = driver.open();
+    for seed in [1, 2, 3, u32::MAX] {
+        driver.streams(seed);
+        let mut buffers: Vec<_> = (0..40).map(|_| device.zeros::<u16>(8).expect("memory")).collect();
+        for (at, buffer) in buffers.iter_mut().enumerate() {
+            buffer.write(&[at as u16; 8]).expect("a copy");
+        }
+        for (at, buffer) in buffers.iter().enumerate() {
+            assert_eq!(buffer.to_vec().expect("read"), [at as u16; 8], "seed {seed}");
+        }
+    }
+}
+
 #[test]
 fn what_there_is_no_room_for_is_refused() {
     let Some(driver) = driver() else { return };
