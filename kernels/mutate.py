@@ -330,8 +330,10 @@ CRATE_MUTANTS = [
     ("crate: an engine's capture goes unseen", "device.rs", "|| by_engine == Ok(true)", "|| (by_engine == Ok(true) && false)", "engine_captures"),
     ("crate: page-locked memory of another device is freed during a capture", "capturing.rs", "last.push(Box::new(memory.take()));", "let _ = (last, &mut memory);", "page_locked"),
     ("crate: what a capture within another dropped is lost", "capturing.rs", ".extend(last);", ".extend(Dropped::new()); std::mem::forget(last);", "page_locked"),
-    ("crate: a question about an event ends an engine's capture", "driver.rs", "    beside_captures(|| event.try_is_complete())", "    event.try_is_complete()", "transfers_and"),
-    ("crate: a wait for an event ends an engine's capture", "driver.rs", "    beside_captures(|| event.synchronize())", "    event.synchronize()", "transfers_and"),
+    ("crate: a question about an event ends an engine's capture", "driver.rs", "    beside_captures(event, CudaEvent::try_is_complete)", "    event.try_is_complete()", "transfers_and"),
+    ("crate: a wait for an event ends an engine's capture", "driver.rs", "    beside_captures(event, CudaEvent::synchronize)", "    event.synchronize()", "transfers_and"),
+    ("crate: the time between events ends an engine's capture", "driver.rs", "    beside_captures(start, |start| {", "    fn plain<T>(event: &CudaEvent, call: impl FnOnce(&CudaEvent) -> T) -> T { call(event) }\n    plain(start, |start| {", "transfers_and"),
+    ("crate: a thread without a context cannot leave captures whole", "driver.rs", "    let _ = unsafe { result::ctx::set_current(event.context().cu_ctx()) };\n", "", "transfers_and"),
     ("crate: the thread's mode of capturing is not given back", "driver.rs", "    if exchanged.is_ok() {", "    if exchanged.is_ok() && false {", "transfers_and"),
     ("crate: a capture is not seen after a failed drop", "driver.rs", "    unsafe { result::ctx::set_current(stream.context().cu_ctx()) }?;", "    unsafe { result::ctx::set_current(stream.context().cu_ctx()) }?;\n    stream.context().check_err()?;", "seen_after"),
     ("crate: an allocation is captured", "buffer.rs", "        self.refuse_capture()?;\n        let slice = self.stream().alloc_zeros", "        let slice = self.stream().alloc_zeros", "graphs"),
@@ -464,7 +466,7 @@ class Crate:
                     # The tests' own processes end too.
                     os.killpg(tests.pid, signal.SIGKILL)
                     return line.strip()
-        return None if tests.returncode == 0 else last
+        return None if tests.returncode == 0 else f"status {tests.returncode}: {last}"
 
     def verdict(self, file, before, after, tests):
         path, words = f"{CRATE}/{file}", tests.split()

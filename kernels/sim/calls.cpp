@@ -279,6 +279,7 @@ API cuEventElapsedTime(float* milliseconds, void* first, void* last) {
   Lock lock;
   const queue::EventPtr *a = find_event(first), *b = find_event(last);
   if (!a || !b || !(*a)->recorded || !(*b)->recorded) return INVALID_HANDLE;
+  if (ends_recordings()) return CAPTURE_UNSUPPORTED;
   if ((*a)->done < (*a)->recorded || (*b)->done < (*b)->recorded) return NOT_READY;
   *milliseconds = (float)((*b)->milliseconds - (*a)->milliseconds);
   return SUCCESS;

@@ -12,6 +12,8 @@ API cuStreamIsCapturing(void* stream, int* status) {
   return SUCCESS;
 }
 API cuThreadExchangeStreamCaptureMode(int* mode) {
+  Lock lock;
+  if (!in_context()) return INVALID_CONTEXT;  // the strictest that a driver may be
   std::swap(*mode, capture_mode);
   return SUCCESS;
 }

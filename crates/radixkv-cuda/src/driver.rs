@@ -101,40 +101,47 @@ pub(super) fn has_functions(functions: &[&'static str]) -> bool {
     functions.iter().all(|function| unsafe { driver.get::<*const c_void>(*function) }.is_ok())
 }
 
-/// Milliseconds from one event to another, both of them done. The function is not called through
-/// the binding, which uses its name in the newest driver that the binding knows.
-pub(super) fn elapsed(start: CUevent, end: CUevent) -> Result<f32, GpuError> {
+/// Milliseconds from one event to another, both of them done. Leaves captures in progress whole. The
+/// function is not called through the binding, which uses its name in the newest driver that the
+/// binding knows.
+pub(super) fn elapsed(start: &CudaEvent, end: &CudaEvent) -> Result<f32, GpuError> {
     type Elapsed = unsafe extern "C" fn(*mut f32, CUevent, CUevent) -> u32;
     let missing = GpuError::Driver { code: Code::NOT_SUPPORTED };
     let driver = DRIVER.get().ok_or(missing)?;
     // SAFETY: the type matches `cuEventElapsedTime` in cuda.h.
     let function = unsafe { driver.get::<Elapsed>("cuEventElapsedTime") }.map_err(|_| missing)?;
-    let mut milliseconds = 0.0;
-    // SAFETY: both events exist; it writes one float to the address given.
-    match unsafe { function(&mut milliseconds, start, end) } {
-        0 => Ok(milliseconds),
-        code => Err(GpuError::of_code(Code::new(code))),
-    }
+    beside_captures(start, |start| {
+        let mut milliseconds = 0.0;
+        // SAFETY: both events exist; it writes one float to the address given.
+        match unsafe { function(&mut milliseconds, start.cu_event(), end.cu_event()) } {
+            0 => Ok(milliseconds),
+            code => Err(GpuError::of_code(Code::new(code))),
+        }
+    })
 }
 
 /// Whether the work before `event` is done. Leaves captures in progress whole.
 pub(super) fn is_done(event: &CudaEvent) -> Result<bool, DriverError> {
-    beside_captures(|| event.try_is_complete())
+    beside_captures(event, CudaEvent::try_is_complete)
 }
 
 /// Blocks the calling thread until the work before `event` is done. Leaves captures in progress
 /// whole.
 pub(super) fn wait_for(event: &CudaEvent) -> Result<(), DriverError> {
-    beside_captures(|| event.synchronize())
+    beside_captures(event, CudaEvent::synchronize)
 }
 
-/// Makes a call about work that nothing captures. Without this, the driver refuses the call and
+/// Makes a call about an event that nothing captures. Without this, the driver refuses the call and
 /// ends the captures of the calling thread, and those of other threads whose mode is global.
-fn beside_captures<T>(call: impl FnOnce() -> T) -> T {
+fn beside_captures<T>(event: &CudaEvent, call: impl FnOnce(&CudaEvent) -> T) -> T {
+    // A thread that has made no call yet has no context, and drivers may refuse to exchange its mode.
+    // Without a context the call fails, which says so.
+    // SAFETY: the context exists as long as the event.
+    let _ = unsafe { result::ctx::set_current(event.context().cu_ctx()) };
     let mut mode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
     // SAFETY: it exchanges the mode of this thread for the one at the address given.
     let exchanged = unsafe { sys::cuThreadExchangeStreamCaptureMode(&mut mode) }.result();
-    let answer = call();
+    let answer = call(event);
     if exchanged.is_ok() {
         // SAFETY: as above; it gives back the mode that the thread had.
         let _ = unsafe { sys::cuThreadExchangeStreamCaptureMode(&mut mode) }.result();

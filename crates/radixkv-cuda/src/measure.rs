@@ -112,6 +112,6 @@ impl Event {
     pub fn microseconds_to(&self, end: &Self) -> Result<f64, GpuError> {
         driver::wait_for(&self.event).map_err(GpuError::of)?;
         driver::wait_for(&end.event).map_err(GpuError::of)?;
-        Ok(f64::from(driver::elapsed(self.event.cu_event(), end.event.cu_event())?) * 1e3)
+        Ok(f64::from(driver::elapsed(&self.event, &end.event)?) * 1e3)
     }
 }
