@@ -80,3 +80,73 @@ fn a_list_waits_for_room_in_the_queue() {
     }
     assert_eq!((sent, publisher.lost_batches(), recorder.resets()), (21, 0, 1));
 }
+
+/// Whatever is lost, and whenever a follower begins from a snapshot, it holds what the cache holds
+/// once it has received the batches that were not lost.
+// Holds: WE8.
+#[cfg(feature = "zmq")]
+#[test]
+fn followers_from_snapshots_agree_whatever_is_lost() {
+    for seed in 0..200 {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let cache = PrefixCache::builder(1, 64).build().expect("valid");
+        let (session, space) = (cache.session(), cache.default_namespace());
+        let mut settings = CacheRecorder::builder(&cache, HashScheme::xxh3()).channel(random.usize(1..5));
+        settings.bounds = Bounds { events: random.usize(1..4), bytes: 1 << 20, hashes: random.usize(1..6) };
+        let change = |random: &mut fastrand::Rng| {
+            if random.usize(0..3) == 0 {
+                cache.evict(random.usize(1..9));
+            } else {
+                let prompt: Vec<u32> = (0..random.u32(1..8)).map(|_| random.u32(0..3)).collect();
+                let hit = session.match_prefix(&space, &prompt);
+                let missing = prompt.len() - hit.blocks().len();
+                drop(session.insert(hit.lease(), &prompt, session.reserve(missing).expect("room")).expect("fitting"));
+            }
+            drop(cache.snapshot());
+        };
+        (0..random.usize(0..9)).for_each(|_| change(&mut random));
+        let mut recorder = settings.build();
+        let mut snapshots = recorder.snapshots();
+        let mut followers = vec![Follower::new()];
+        let deliver = |followers: &mut Vec<Follower>, numbered: &Numbered| {
+            for follower in followers {
+                while let Verdict::Gap { .. } = follower.take(numbered).expect("of one block size") {
+                    follower.accept_gap(numbered.seq);
+                }
+            }
+        };
+        let mut last = None;
+        for _ in 0..random.usize(5..60) {
+            match random.usize(0..8) {
+                0 => {
+                    let (snapshot, mut follower) = (snapshots(), Follower::new());
+                    follower.restore(snapshot.next, snapshot.epoch, &snapshot.events).expect("of one block size");
+                    followers.push(follower);
+                }
+                1..4 => change(&mut random),
+                _ => {
+                    let Some(numbered) = recorder.next().expect("sound events") else { continue };
+                    assert!(last < Some(numbered.seq), "seed {seed}: {last:?}, then {}", numbered.seq);
+                    if random.usize(0..6) == 0 {
+                        // As `pump` does where the queue is full.
+                        recorder.listed.clear();
+                        recorder.next = None;
+                    } else {
+                        last = Some(numbered.seq);
+                        deliver(&mut followers, &numbered);
+                    }
+                }
+            }
+        }
+        while let Some(numbered) = recorder.next().expect("sound events") {
+            deliver(&mut followers, &numbered);
+        }
+        let (snapshot, mut truth) = (snapshots(), Follower::new());
+        truth.restore(snapshot.next, snapshot.epoch, &snapshot.events).expect("of one block size");
+        let names = |follower: &Follower| follower.holdings().names().collect::<std::collections::HashSet<_>>();
+        for follower in &followers {
+            assert_eq!((follower.next_seq(), follower.is_complete()), (truth.next_seq(), true), "seed {seed}");
+            assert_eq!((names(follower), follower.holdings().unrooted()), (names(&truth), 0), "seed {seed}");
+        }
+    }
+}
