@@ -1,7 +1,7 @@
 //! Records a `radixkv::PrefixCache`: turns its event batches into numbered batches for publishers.
 
 mod scope;
-#[cfg(test)]
+#[cfg(all(test, feature = "zmq"))]
 mod tests;
 
 use std::{

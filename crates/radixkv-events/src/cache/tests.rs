@@ -61,7 +61,6 @@ fn a_list_beyond_a_payload_is_several_batches() {
 }
 
 /// A queue that is shorter than the list gets one batch after the other, and none is lost.
-#[cfg(feature = "zmq")]
 #[test]
 fn a_list_waits_for_room_in_the_queue() {
     let cache = PrefixCache::builder(1, 64).build().expect("valid");
@@ -84,7 +83,6 @@ fn a_list_waits_for_room_in_the_queue() {
 /// Whatever is lost, and whenever a follower begins from a snapshot, it holds what the cache holds
 /// once it has received the batches that were not lost.
 // Holds: WE8.
-#[cfg(feature = "zmq")]
 #[test]
 fn followers_from_snapshots_agree_whatever_is_lost() {
     for seed in 0..200 {
