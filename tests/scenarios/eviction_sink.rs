@@ -189,14 +189,17 @@ fn who_waits_for_what_it_keeps_evicts_others_once_it_is_removed() {
 }
 
 /// A sink that keeps all blocks and panics when it is dropped.
+#[cfg(feature = "async")]
 struct BreakingDrop(Keeping);
 
+#[cfg(feature = "async")]
 impl EvictionSink for BreakingDrop {
     fn take(&self, batch: EvictedBatch) {
         self.0.take(batch);
     }
 }
 
+#[cfg(feature = "async")]
 impl Drop for BreakingDrop {
     fn drop(&mut self) {
         panic!("planned");
