@@ -39,8 +39,8 @@ const LISTED: Bounds = Bounds { events: usize::MAX, bytes: MAX_PAYLOAD, hashes: 
 /// [`accept_gap`](crate::Follower::accept_gap) with its number, then
 /// [`take`](crate::Follower::take) it again.
 ///
-/// A list of everything that exceeds a payload ([`MAX_PAYLOAD`](crate::wire::MAX_PAYLOAD)) is
-/// several batches; a follower holds everything after the last of them.
+/// A list of everything that exceeds a payload ([`MAX_PAYLOAD`]) is several batches; a follower holds
+/// everything after the last of them.
 ///
 /// A namespace is mapped to a scope by [`Scope::of_namespace`], or by the caller's function
 /// ([`scopes`](CacheRecorderBuilder::scopes)). A namespace that compares pairs ([`Keys::Bigrams`])
