@@ -11,11 +11,11 @@ import subprocess
 import sys
 import threading
 import time
-import weakref
 from pathlib import Path
 
 import numpy as np
 import pytest
+from conftest import check_exception_is_kept
 
 import radixkv
 
@@ -637,29 +637,11 @@ def test_a_forked_child_is_refused_and_may_drop_everything(region, store):
     assert rooms.publish() == 1 and found(store, [1]) == [True]
 
 
-def refuses():
-    raise KeyError("kept")
-
-
 @pytest.mark.parametrize("in_child", [False, True])
 def test_a_drop_keeps_the_exception_that_python_handles(region, in_child):
     last = [radixkv.DigestStore(region, "tests", **FACTS)]
     keep(last[0], [1])
-    gone = weakref.ref(last[0])
-    child = os.fork() if in_child else 0
-    if child == 0:
-        kept = None
-        try:
-            # The last reference is dropped while the exception is raised.
-            (last.pop(), refuses())
-        except KeyError as error:
-            kept = error.args
-        finally:
-            if in_child:
-                os._exit(0 if (kept, gone()) == (("kept",), None) else 1)
-        assert (kept, gone()) == (("kept",), None)
-    else:
-        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    check_exception_is_kept(last, in_child)
 
 
 def test_nothing_can_be_pickled(region, store):

@@ -15,6 +15,7 @@ import weakref
 
 import numpy as np
 import pytest
+from conftest import check_exception_is_kept
 
 import radixkv
 
@@ -532,33 +533,15 @@ def test_a_forked_child_is_refused():
     start.release()
 
 
-def refuses():
-    raise KeyError("kept")
-
-
 @pytest.mark.parametrize("in_child", [False, True])
 @pytest.mark.parametrize("dropped", ["tiers", "host"])
 def test_a_drop_keeps_the_exception_that_python_handles(dropped, in_child):
     engine = Engine("methods")
     engine.serve(prompt(0))
     last = [engine.tiers.host if dropped == "host" else engine.tiers]
-    gone = weakref.ref(last[0])
     del engine
     gc.collect()
-    child = os.fork() if in_child else 0
-    if child == 0:
-        kept = None
-        try:
-            # The last reference is dropped while the exception is raised.
-            (last.pop(), refuses())
-        except KeyError as error:
-            kept = error.args
-        finally:
-            if in_child:
-                os._exit(0 if (kept, gone()) == (("kept",), None) else 1)
-        assert (kept, gone()) == (("kept",), None)
-    else:
-        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    check_exception_is_kept(last, in_child)
 
 
 SHUTDOWN = """
