@@ -48,6 +48,8 @@ mod quotas;
 mod retention;
 #[path = "scenarios/shards.rs"]
 mod shards;
+#[path = "scenarios/sink_waiters.rs"]
+mod sink_waiters;
 #[cfg(feature = "async")]
 #[path = "scenarios/tenants.rs"]
 mod tenants;
