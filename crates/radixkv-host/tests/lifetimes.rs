@@ -135,7 +135,7 @@ fn a_time_to_live_goes_on_while_a_block_waits_to_be_put() {
         assert_eq!(files.stats().stored_blocks, 0, "{write:?}");
         let stale = host.remote_stats().expect("it has remote tiers").stale_puts;
         assert!(stale == 4 || write == WritePolicy::Back, "{stale}");
-        // What has no time limit is put.
+        // A block without a time to live is put.
         host.set_time_to_live(&name, None);
         assert_eq!([bring(3), bring(4)], [2, 2]);
         assert!(host.settle_remote(PATIENCE));

@@ -190,7 +190,7 @@ fn what_a_killed_create_left_is_removed() {
     assert_eq!((place.run("remove").status.code(), place.0.exists(), unfinished.exists()), (Some(2), true, true));
     drop(region);
     assert!(place.run("remove").status.success() && !place.0.exists() && !unfinished.exists());
-    // If what is beside the region cannot be removed, the region stays as well.
+    // If the unfinished file cannot be removed, the region stays.
     drop(fill(&place.0, "one", 1));
     fs::create_dir(&unfinished).expect("created");
     assert_eq!((place.run("remove").status.code(), place.0.exists()), (Some(2), true));

@@ -17,8 +17,8 @@ use radixkv_tiers::{Block, FileTier, Get, Layout, NotGot, Outcome, Put, RemoteTi
 /// A buffer; the tier's thread that reads it may have to wait.
 struct Gated {
     bytes: Vec<u8>,
-    /// The caller's thread, which does not wait; where to report the tier's thread; what it waits
-    /// for.
+    /// The caller's thread, which does not wait; the channel on which the tier's thread reports that
+    /// it reads, and the one on which it then waits.
     gate: Option<(ThreadId, Sender<()>, Mutex<Receiver<()>>)>,
 }
 

@@ -80,8 +80,8 @@ fn a_list_waits_for_room_in_the_queue() {
     assert_eq!((sent, publisher.lost_batches(), recorder.resets()), (21, 0, 1));
 }
 
-/// Whatever is lost, and whenever a follower begins from a snapshot, it holds what the cache holds
-/// once it has received the batches that were not lost.
+/// Batches are lost at random, and followers begin from snapshots at random moments. Once they have
+/// received the other batches, they hold what the cache holds.
 // Holds: WE8.
 #[test]
 fn followers_from_snapshots_agree_whatever_is_lost() {

@@ -286,7 +286,7 @@ impl Putting {
         tiers.line.counters.stale_puts.add(self.blocks.len());
         for (tier, side) in self.sides.iter().enumerate().filter(|(_, side)| side.is_given) {
             let keys: Vec<_> = self.blocks[..side.asked].iter().map(|(block, _)| block.key()).collect();
-            // What a tier does not accept stays there: no lookup asks for its name any more.
+            // Blocks whose removal a tier refuses stay in it, but no lookup uses their name any more.
             for keys in keys.chunks(tiers.most(tier)).map(<[_]>::to_vec) {
                 tiers.ask_anyway(tier, id, vec![0; keys.len()], |tier| tier.remove(keys).map_err(|back| back.reason));
             }
