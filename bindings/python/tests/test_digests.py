@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import check_exception_is_kept
+from kept_exceptions import check_exception_is_kept
 
 import radixkv
 
