@@ -6,7 +6,7 @@ use std::{
     process::Command,
 };
 
-use super::{Scratch, complaint};
+use super::Scratch;
 
 const PAGES: [&str; 6] = [
     "README.md",
@@ -84,7 +84,7 @@ fn every_command_that_a_page_shows_is_known() {
 #[test]
 fn follow_says_how_it_is_built_where_it_is_not() {
     for arguments in [&["follow"][..], &["follow", "--help"], &["follow", "tcp://127.0.0.1:5557", "--once"]] {
-        let said = complaint(arguments);
+        let said = super::complaint(arguments);
         assert!(said.contains("cargo install --path crates/radixkv-replay --features follow"), "{arguments:?}: {said}");
     }
 }
@@ -93,7 +93,7 @@ fn follow_says_how_it_is_built_where_it_is_not() {
 #[test]
 fn region_says_how_it_is_built_where_it_is_not() {
     for arguments in [&["region"][..], &["region", "--help"], &["region", "inspect", "kv"]] {
-        let said = complaint(arguments);
+        let said = super::complaint(arguments);
         assert!(said.contains("cargo install --path crates/radixkv-replay --features region"), "{arguments:?}: {said}");
     }
 }
