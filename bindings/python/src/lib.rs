@@ -14,10 +14,11 @@
 //! | `tokens`, `blocks`, `memory`, `integers` | arrays and buffers: tokens in, ids and slots out |
 //! | `handle`, `fork` | handles that several threads use; handles in a forked child |
 //! | `errors`, `numbers` | exceptions; integer arguments |
-//! | `replay` | replays of traces |
+//! | `replay`, `interrupt` | replays of traces; long calls that Ctrl-C ends |
 //!
 //! Invariants: no Python code runs inside a call into the core, except the mover of a host tier,
-//! which copies the blocks that the call evicts. Every such call runs inside `errors::catch`.
+//! which copies the blocks that the call evicts. Every such call runs inside `errors::catch`, or on a
+//! thread of `interrupt`.
 
 mod blocks;
 mod cache;
@@ -29,6 +30,7 @@ mod fork;
 mod handle;
 mod host;
 mod integers;
+mod interrupt;
 mod lease;
 mod lookup;
 mod memory;

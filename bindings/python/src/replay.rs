@@ -1,18 +1,26 @@
 //! The function `replay`, which replays a trace of requests through a cache.
 
+use std::error::Error;
+use std::fs::File;
 use std::path::PathBuf;
 
-use pyo3::exceptions::PyValueError;
+use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
+use pyo3::types::PyString;
 use radixkv_replay::replay::{
     CacheKind, Capacity, EvictionMode, MAX_THREADS, Service, TimeToFirstToken, TimeUnit, WarmUp,
 };
-use radixkv_replay::{Details, Limits, ReplayConfig, Report, Trace};
+use radixkv_replay::{Details, Limits, ReplayConfig, Report, Trace, TraceError};
 use serde::Serialize;
 
 use crate::cache::policy;
-use crate::errors::{catch, exception};
+use crate::errors::exception;
+use crate::interrupt::{Interrupt, InterruptibleReader, run_interruptible};
 use crate::numbers::{number, number_or_none};
+
+/// The lowest prefill rate, in tokens a second: at a lower one a time could exceed the range of
+/// `f64`.
+const SLOWEST: f64 = 1e-6;
 
 /// The output of `radixkv replay --json`.
 #[derive(Serialize)]
@@ -23,19 +31,21 @@ struct Replayed<'a> {
     details: Details,
 }
 
-/// A number, or a text in the syntax of the command line.
-#[derive(FromPyObject)]
-pub(crate) enum NumberOrText {
-    Number(usize),
-    Text(String),
-}
-
-impl NumberOrText {
-    fn text(&self) -> String {
-        match self {
-            Self::Number(number) => number.to_string(),
-            Self::Text(text) => text.clone(),
-        }
+/// Converts a number, or a str in the syntax of the command line, to that str; `accepted` describes
+/// both.
+fn number_or_text(name: &str, given: Option<&Bound<'_, PyAny>>, accepted: &str) -> PyResult<Option<String>> {
+    let Some(given) = given else {
+        return Ok(None);
+    };
+    if given.is_instance_of::<PyString>() {
+        return given.extract().map(Some);
+    }
+    let message = || format!("{name} is {given:?}: must be {accepted}");
+    match number::<usize>(given) {
+        Ok(number) => Ok(Some(number.to_string())),
+        Err(error) if error.is_instance_of::<PyTypeError>(given.py()) => Err(PyTypeError::new_err(message())),
+        Err(error) if error.is_instance_of::<PyValueError>(given.py()) => Err(PyValueError::new_err(message())),
+        Err(error) => Err(error),
     }
 }
 
@@ -64,12 +74,14 @@ fn refused(name: &str, given: &str, error: impl std::fmt::Display) -> PyErr {
 /// - verify: whether every hit is checked. checks: number of checks of the whole cache.
 /// - warm_up: number of first requests that do not count, or a time such as "60s". service:
 ///   "PREFILL,DECODE,SLOTS": requests run in the trace's own time.
-/// - prefill_rate: tokens per second, for a model of the time to the first token.
+/// - prefill_rate: tokens per second, at least 0.000001, for a model of the time to the first token.
 /// - longest: maximum blocks of a request that is cached. priority_from: the field of the rows with
 ///   the priority. unit: tokens of a hash id.
 /// - time_unit: unit of the trace's timestamps: "s", "ms" or "us".
 ///
-/// Other Python threads run meanwhile. Raises ReplayError, ValueError, TypeError.
+/// Other Python threads run meanwhile. Ctrl-C in the main thread raises KeyboardInterrupt at once.
+/// Raises ReplayError, and ValueError or TypeError for an argument that is not accepted, before the
+/// trace is read.
 #[pyfunction]
 #[pyo3(signature = (trace, *, block_size = 16, capacity = None, policy = "lru", cache = "radix", threads = 1,
     eviction = "inline", outputs = false, hold = false, verify = false, checks = 0, warm_up = None, service = None,
@@ -79,7 +91,7 @@ pub(crate) fn replay<'py>(
     py: Python<'py>,
     trace: PathBuf,
     #[pyo3(from_py_with = number)] block_size: usize,
-    capacity: Option<NumberOrText>,
+    capacity: Option<&Bound<'py, PyAny>>,
     policy: &str,
     cache: &str,
     #[pyo3(from_py_with = number)] threads: usize,
@@ -88,19 +100,29 @@ pub(crate) fn replay<'py>(
     hold: bool,
     verify: bool,
     #[pyo3(from_py_with = number)] checks: usize,
-    warm_up: Option<NumberOrText>,
+    warm_up: Option<&Bound<'py, PyAny>>,
     service: Option<&str>,
-    prefill_rate: Option<f64>,
+    #[pyo3(from_py_with = number_or_none)] prefill_rate: Option<f64>,
     #[pyo3(from_py_with = number_or_none)] longest: Option<usize>,
     priority_from: Option<String>,
     #[pyo3(from_py_with = number_or_none)] unit: Option<u32>,
     time_unit: &str,
 ) -> PyResult<Bound<'py, PyAny>> {
-    if !(1..=MAX_THREADS).contains(&threads) {
-        return Err(PyValueError::new_err(format!("threads is {threads}: must be 1 to {MAX_THREADS}")));
+    let refuse = |message| Err(PyValueError::new_err(message));
+    if trace.as_os_str().is_empty() {
+        return refuse("trace is empty: must be the path of a file".to_owned());
     }
-    if prefill_rate.is_some_and(|rate| !(rate.is_finite() && rate > 0.0)) {
-        return Err(PyValueError::new_err(format!("prefill_rate is {prefill_rate:?}: must be a number above zero")));
+    if block_size == 0 {
+        return refuse("block_size is 0: must be at least 1".to_owned());
+    }
+    if !(1..=MAX_THREADS).contains(&threads) {
+        return refuse(format!("threads is {threads}: must be 1 to {MAX_THREADS}"));
+    }
+    if unit == Some(0) {
+        return refuse(format!("unit is 0: must be 1 to {}", u32::MAX));
+    }
+    if let Some(rate) = prefill_rate.filter(|rate| !(rate.is_finite() && *rate >= SLOWEST)) {
+        return refuse(format!("prefill_rate is {rate:?}: must be a finite number of at least {SLOWEST:?}"));
     }
     let mut config = ReplayConfig::default()
         .block_size(block_size)
@@ -121,10 +143,12 @@ pub(crate) fn replay<'py>(
             time_unit,
             &[("s", TimeUnit::Seconds), ("ms", TimeUnit::Milliseconds), ("us", TimeUnit::Microseconds)],
         )?);
-    if let Some(text) = capacity.map(|given| given.text()) {
+    let accepted = "a number of blocks, or a str such as \"4096\" or \"10%\"";
+    if let Some(text) = number_or_text("capacity", capacity, accepted)? {
         config = config.capacity(text.parse::<Capacity>().map_err(|error| refused("capacity", &text, error))?);
     }
-    if let Some(text) = warm_up.map(|given| given.text()) {
+    let accepted = "a number of requests, or a str such as \"100\" or \"60s\"";
+    if let Some(text) = number_or_text("warm_up", warm_up, accepted)? {
         config = config.warm_up(text.parse::<WarmUp>().map_err(|error| refused("warm_up", &text, error))?);
     }
     if let Some(text) = service {
@@ -133,8 +157,10 @@ pub(crate) fn replay<'py>(
     if let Some(blocks) = longest {
         config = config.longest(blocks);
     }
-    let run = || run(&trace, unit, priority_from.as_deref(), &config, prefill_rate);
-    let json = py.detach(|| catch(run))?.map_err(|message| exception("ReplayError", message, &[]))?;
+    let run = move |interrupt: &Interrupt| {
+        run(&trace, unit, priority_from.as_deref(), &config, prefill_rate, interrupt).map_err(|error| error.to_string())
+    };
+    let json = run_interruptible(py, run)?.map_err(|message| exception("ReplayError", message, &[]))?;
     py.import("json")?.call_method1("loads", (json,))
 }
 
@@ -144,12 +170,14 @@ fn run(
     priority_from: Option<&str>,
     config: &ReplayConfig,
     prefill_rate: Option<f64>,
-) -> Result<String, String> {
-    let trace = Trace::open_within(path, unit, priority_from, &Limits::default()).map_err(|error| error.to_string())?;
-    let mut replayed = radixkv_replay::replay(&trace, config, &|| {}).map_err(|error| error.to_string())?;
+    interrupt: &Interrupt,
+) -> Result<String, Box<dyn Error>> {
+    let file = File::open(path).map_err(|source| TraceError::Open { path: path.clone(), source })?;
+    let (file, name) = (InterruptibleReader(file, interrupt.clone()), path.display().to_string());
+    let trace = Trace::from_reader_within(file, &name, unit, priority_from, &Limits::default())?;
+    let mut replayed = radixkv_replay::replay(&trace, config, &|| interrupt.unwind_if_set())?;
     let measured = &replayed.outcomes[replayed.report.warm_up_requests..];
     replayed.report.ttft = prefill_rate.map(|rate| TimeToFirstToken::new(measured, config.block_size, rate));
-    let details = Details::new(&trace, config, &replayed).map_err(|error| error.to_string())?;
-    let all = Replayed { trace: path.display().to_string(), report: &replayed.report, details };
-    serde_json::to_string(&all).map_err(|error| error.to_string())
+    let details = Details::new(&trace, config, &replayed)?;
+    Ok(serde_json::to_string(&Replayed { trace: name, report: &replayed.report, details })?)
 }

@@ -2,19 +2,13 @@
 
 import asyncio
 import inspect
-import json
-import subprocess
 import threading
-from pathlib import Path
 
 import numpy as np
 import pytest
 from conftest import store, tokens
 
 import radixkv
-
-ROOT = Path(__file__).parents[3]
-TRACE = ROOT / "crates/radixkv-replay/traces/taubench_airline_b16.jsonl.zst"
 
 
 def prompt(begin, blocks=1):
@@ -315,33 +309,6 @@ def test_shared_spans_count_leases(cache):
     leases = [store(cache, np.concatenate([prompt(0), prompt(begin)])) for begin in (100, 200)]
     assert cache.shared_spans(leases) == [[(1, 2), (1, 1)]] * 2
     assert cache.shared_spans([leases[0], leases[0]]) == [[(2, 2)]] * 2
-
-
-def test_a_replay_is_what_the_command_prints():
-    report = radixkv.replay(TRACE, capacity="5%", policy="lfu", warm_up=10, prefill_rate=8000.0, verify=True)
-    assert (report["policy"], report["verify_errors"], report["warm_up_requests"]) == ("lfu", 0, 10)
-    assert 0 < report["hit_rate"] < 1 and report["details"]["series"] and report["ttft"]["prefill_rate"] == 8000.0
-    command = ROOT / "target/debug/radixkv"
-    if command.exists():
-        options = ["--capacity", "5%", "--policy", "lfu", "--warm-up", "10", "--prefill-rate", "8000", "--verify"]
-        said = subprocess.run([command, "replay", TRACE, "--json", *options], capture_output=True, check=True)
-        theirs = json.loads(said.stdout)
-        assert theirs.keys() == report.keys()
-        assert [theirs[name] for name in ("match_digest", "hit_tokens", "evicted_blocks")] == [
-            report[name] for name in ("match_digest", "hit_tokens", "evicted_blocks")
-        ]
-    for arguments, error in [
-        ({"capacity": "much"}, ValueError),
-        ({"policy": "best"}, ValueError),
-        ({"threads": 0}, ValueError),
-        ({"eviction": "never"}, ValueError),
-        ({"prefill_rate": 0.0}, ValueError),
-        ({"block_size": 0}, radixkv.ReplayError),
-    ]:
-        with pytest.raises(error):
-            radixkv.replay(TRACE, **arguments)
-    with pytest.raises(radixkv.ReplayError, match="no-such-file"):
-        radixkv.replay("no-such-file")
 
 
 def test_the_docstring_of_a_cache_names_every_argument():
