@@ -28,14 +28,14 @@ def run(example):
 def test_examples_print_what_they_say(page, number):
     example = examples(page)[number]
     said = [line.split("  # ")[1] for line in example.splitlines() if line.lstrip().startswith("print(")]
-    assert said and run("import radixkv\n" + example) == said
+    assert said and run(example) == said
 
 
 def test_the_replay_runs_in_a_checkout():
     folder = os.getcwd()
     os.chdir(README.parents[2])
     try:
-        (rate,) = run("import radixkv\n" + examples()[3])
+        (rate,) = run(examples()[3])
     finally:
         os.chdir(folder)
     assert rate.endswith("%")
