@@ -305,6 +305,7 @@ impl Inserted {
 #[pyclass(module = "radixkv", frozen, weakref)]
 pub(crate) struct WeakLease {
     held: Held<radixkv::WeakLease>,
+    /// The length of the prefix in tokens.
     #[pyo3(get)]
     len_tokens: usize,
     block_size: usize,
