@@ -8,12 +8,13 @@ NAME = "radixkv"
 LOST = """\
 radixkv is the prefix cache (--radix-cache-backend radixkv). These features of SGLang 0.5.23 need its own tree:
   hierarchical cache (--enable-hierarchical-cache), storage backends   refused
-  external cache linker                                                not used
+  LMCache (--enable-lmcache), FlexKV (--enable-flexkv)                 refused
   models with sliding windows or Mamba state                           refused
   host-pool retraction (disaggregated decoding)                        refused
-  session radix cache, streaming sessions                              refused by SGLang
-  eviction policy tlru                                                 refused by SGLang
-  KV sharding by logical pages, int8 Mamba checkpoints                 not used"""
+  eviction policy tlru                                                 refused
+  external cache linker                                                refused by SGLang
+  KV sharding by logical pages, int8 Mamba checkpoints                 refused by SGLang
+  session radix cache, streaming sessions                              refused by SGLang"""
 
 _has_told = False
 
@@ -29,20 +30,30 @@ def register():
 def create(context):
     """Creates the cache for a `TreeCacheBuildContext`. Raises ValueError for features that only
     SGLang's own tree has."""
-    from sglang.srt.runtime_context import get_disagg
+    from sglang.srt.runtime_context import get_disagg, get_memory
 
     from radixkv.sglang._cache import RadixKVCache
 
+    memory, disaggregated = get_memory(), get_disagg()
     refused = {
         "--enable-hierarchical-cache needs SGLang's own tree": context.enable_hierarchical_cache,
+        # A decode server does not prefetch: there the storage backend is for its own offloading.
+        "--hicache-storage-backend needs SGLang's own tree": memory.hicache_storage_backend
+        and disaggregated.disaggregation_mode != "decode",
+        "--enable-lmcache needs LMCache's own tree": memory.enable_lmcache,
+        "--enable-flexkv needs FlexKV's own tree": memory.enable_flexkv,
         "models with sliding windows are not supported": context.is_hybrid_swa,
         "models with Mamba state are not supported": context.is_hybrid_ssm,
-        "host-pool retraction needs SGLang's own tree": get_disagg().disaggregation_decode_retraction_backup
-        == "host_pool",
     }
     for reason, is_asked in refused.items():
         if is_asked:
             raise ValueError(f"--radix-cache-backend {NAME}: {reason}; remove one of the two")
+    if disaggregated.disaggregation_decode_retraction_backup == "host_pool":
+        # SGLang's default on most decode servers.
+        raise ValueError(
+            f"--radix-cache-backend {NAME}: host-pool retraction needs SGLang's own tree; "
+            "pass --disaggregation-decode-retraction-backup cpu_tensor"
+        )
     cache = RadixKVCache(context.params)
     _tell_once(context)
     return cache
