@@ -71,19 +71,6 @@ def test_the_factory_warns_once_of_another_version(monkeypatch):
         radixkv.sglang.create(context())
 
 
-@pytest.mark.parametrize(
-    "changes, words",
-    [
-        ({"enable_hierarchical_cache": True}, "--enable-hierarchical-cache needs SGLang's own tree"),
-        ({"is_hybrid_swa": True}, "sliding windows"),
-        ({"is_hybrid_ssm": True}, "Mamba"),
-    ],
-)
-def test_the_factory_refuses_what_only_sglangs_tree_can_do(changes, words):
-    with pytest.raises(ValueError, match=words):
-        radixkv.sglang.create(context(**changes))
-
-
 def test_policies_are_sglangs():
     for policy in ("lru", "lfu", "fifo", "mru", "filo", "slru", "priority", "LRU"):
         assert world.ours(page_size=1, eviction_policy=policy)._cache.policy == policy.lower()
@@ -315,6 +302,50 @@ def test_an_insert_says_which_tokens_it_adopted():
     assert result.adopted_ranges == {world.ComponentType.FULL: [(16, 24)]}
     again = cache.token_to_kv_pool_allocator.alloc(24)
     assert cache.insert(InsertParams(key=longer, value=again, track_adopted_ranges=True)).adopted_ranges == {}
+
+
+def counts(cache):
+    inner = cache._cache
+    return cache._top, inner.capacity_blocks, inner.block_counts(), cache.token_to_kv_pool_allocator.available_size()
+
+
+def test_an_insert_with_too_few_slots_is_refused_and_changes_nothing():
+    cache = world.ours(page_size=4, pages=8)
+    insert(cache, range(4))
+    slots = cache.token_to_kv_pool_allocator.alloc(12)
+    params = {"key": world.key(range(12)), "prev_prefix_len": 4}
+    before = counts(cache)
+    for given in (0, 3, 6, 11):
+        with pytest.raises(ValueError, match=f"{given} slots given for 12 tokens"):
+            cache.insert(InsertParams(value=slots[:given], **params))
+        assert counts(cache) == before
+    assert cache.insert(InsertParams(value=slots, **params)).prefix_len == 4
+    found = match(cache, range(12)).last_device_node
+    assert cache.path_device_indices(found).tolist()[4:] == slots.tolist()[4:]
+    cache.sanity_check()
+
+
+@pytest.mark.parametrize("fails", ["_write_slots", "adopt", "insert"])
+def test_an_insert_that_fails_later_keeps_its_pages(monkeypatch, fails):
+    cache = world.ours(page_size=4, pages=8)
+    insert(cache, range(4))
+
+    def fail(*arguments):
+        raise {"insert": radixkv.InsertError, "adopt": radixkv.AdoptError}.get(fails, RuntimeError)("no")
+
+    class Failing:
+        def __getattr__(self, name):
+            return fail if name == fails else getattr(inner, name)
+
+    inner, slots = cache._cache, cache.token_to_kv_pool_allocator.alloc(12)
+    before = counts(cache)
+    with monkeypatch.context() as changed:
+        changed.setattr(cache, *(("_write_slots", fail) if fails == "_write_slots" else ("_cache", Failing())))
+        with pytest.raises((radixkv.Error, RuntimeError), match="no"):
+            cache.insert(InsertParams(key=world.key(range(12)), value=slots, prev_prefix_len=4))
+    assert counts(cache) == before
+    assert cache.insert(InsertParams(key=world.key(range(12)), value=slots, prev_prefix_len=4)).prefix_len == 4
+    cache.sanity_check()
 
 
 def test_slots_of_32_bits_are_taken():

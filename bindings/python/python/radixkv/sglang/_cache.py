@@ -254,6 +254,8 @@ class RadixKVCache(BasePrefixCache):
             return InsertResult(prefix_len=0, last_device_node=self.root_node)
         if value is None:
             value = torch.tensor(list(key.token_ids[:length]), dtype=torch.int64)
+        if len(value) < length:
+            raise ValueError(f"{len(value)} slots given for {length} tokens: each token needs a slot")
         hit, words = self._look_up(key, length)
         with hit:
             before = hit.len_tokens // WORDS
@@ -276,16 +278,15 @@ class RadixKVCache(BasePrefixCache):
 
     def _store(self, key, words, value, length, hit, session_id):
         before = hit.len_tokens // WORDS
-        pages = self._take_pages((length - before) // self.page_size)
         # A copy: the value is the caller's.
         tail = value[before:length].to(device=self.device, dtype=torch.int64, copy=True)
-        first, end = int(pages[0]), int(pages[-1]) + 1
-        if end - first == len(pages):
-            # The pages are consecutive: no index is copied to the device.
-            self._slots.view(-1)[first * self.page_size : end * self.page_size] = tail
-        else:
-            self._slots[torch.from_numpy(pages).to(self.device)] = tail.reshape(-1, self.page_size)
-        adopted = self._cache.adopt(pages)
+        pages = self._take_pages((length - before) // self.page_size)
+        try:
+            self._write_slots(pages, tail)
+            adopted = self._cache.adopt(pages)
+        except Exception:
+            self._keep_pages(pages)
+            raise
         try:
             inserted = self._cache.insert(hit, words, adopted)
         except radixkv.InsertError:
@@ -301,6 +302,14 @@ class RadixKVCache(BasePrefixCache):
         if self._hashes is not None:
             self._hashes.stored(key[:length], before, old, pages, session_id)
         return inserted, node
+
+    def _write_slots(self, pages, slots):
+        first, end = int(pages[0]), int(pages[-1]) + 1
+        if end - first == len(pages):
+            # The pages are consecutive: no index is copied to the device.
+            self._slots.view(-1)[first * self.page_size : end * self.page_size] = slots
+        else:
+            self._slots[torch.from_numpy(pages).to(self.device)] = slots.reshape(-1, self.page_size)
 
     def _take_pages(self, count):
         """Takes free pages, in ascending order."""
