@@ -33,7 +33,7 @@ def choose(monkeypatch):
 
     def set_options(**options):
         for module in (runtime_context, registry):
-            for name in ("get_memory", "get_disagg", "get_serving"):
+            for name in ("get_memory", "get_disagg", "get_serving", "get_observability"):
                 chosen = Options(radix_cache_backend="radixkv", **options)
                 monkeypatch.setattr(module, name, lambda chosen=chosen: chosen, raising=False)
 
@@ -67,6 +67,7 @@ def test_the_factory_refuses_what_the_cache_cannot_do(choose, changes, words):
         ({"enable_lmcache": True}, "--radix-cache-backend radixkv: --enable-lmcache needs LMCache's own tree; remove"),
         ({"enable_flexkv": True}, "--radix-cache-backend radixkv: --enable-flexkv needs FlexKV's own tree; remove"),
         ({"hicache_storage_backend": "file"}, "--hicache-storage-backend needs SGLang's own tree"),
+        ({"kv_canary": "log", "kv_canary_sweep_interval": 9}, "--kv-canary-sweep-interval needs SGLang's own tree"),
         ({"disaggregation_decode_retraction_backup": "host_pool"}, "retraction-backup cpu_tensor"),
     ],
 )
@@ -83,6 +84,8 @@ def test_the_factory_refuses_options_that_need_another_tree(choose, options, wor
         {"disaggregation_decode_retraction_backup": "cpu_tensor", "disaggregation_mode": "decode"},
         {"hicache_storage_backend": "file", "disaggregation_mode": "decode"},
         {"enable_unified_memory": True},
+        {"kv_canary": "log", "kv_canary_sweep_interval": 0},
+        {"kv_canary": "none", "kv_canary_sweep_interval": 9},
     ],
 )
 def test_the_factory_accepts_what_works(choose, options):

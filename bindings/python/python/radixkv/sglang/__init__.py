@@ -11,6 +11,7 @@ radixkv is the prefix cache (--radix-cache-backend radixkv). These features of S
   LMCache (--enable-lmcache), FlexKV (--enable-flexkv)                 refused
   models with sliding windows or Mamba state                           refused
   host-pool retraction (disaggregated decoding)                        refused
+  sweeps of the KV canary (--kv-canary-sweep-interval)                 refused
   eviction policy tlru                                                 refused
   external cache linker                                                refused by SGLang
   KV sharding by logical pages, int8 Mamba checkpoints                 refused by SGLang
@@ -30,11 +31,11 @@ def register():
 def create(context):
     """Creates the cache for a `TreeCacheBuildContext`. Raises ValueError for features that only
     SGLang's own tree has."""
-    from sglang.srt.runtime_context import get_disagg, get_memory
+    from sglang.srt.runtime_context import get_disagg, get_memory, get_observability
 
     from radixkv.sglang._cache import RadixKVCache
 
-    memory, disaggregated = get_memory(), get_disagg()
+    memory, disaggregated, observed = get_memory(), get_disagg(), get_observability()
     refused = {
         "--enable-hierarchical-cache needs SGLang's own tree": context.enable_hierarchical_cache,
         # A decode server does not prefetch: there the storage backend is for its own offloading.
@@ -42,6 +43,8 @@ def create(context):
         and disaggregated.disaggregation_mode != "decode",
         "--enable-lmcache needs LMCache's own tree": memory.enable_lmcache,
         "--enable-flexkv needs FlexKV's own tree": memory.enable_flexkv,
+        "--kv-canary-sweep-interval needs SGLang's own tree": observed.kv_canary_sweep_interval
+        and observed.kv_canary != "none",
         "models with sliding windows are not supported": context.is_hybrid_swa,
         "models with Mamba state are not supported": context.is_hybrid_ssm,
     }
