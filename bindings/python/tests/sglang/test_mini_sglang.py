@@ -1,5 +1,8 @@
-"""The example for Mini-SGLang beside Mini-SGLang's own tree. `RADIXKV_MINISGL` names its folder
-`python`."""
+"""The example for Mini-SGLang beside Mini-SGLang's own tree.
+
+`RADIXKV_MINISGL` names the folder `python` of a clone of Mini-SGLang's repository, at the commit
+that the example names. No other package is needed.
+"""
 
 import os
 import random
