@@ -19,6 +19,7 @@ use numpy::{PyArray1, PyArrayDescrMethods, PyArrayMethods, PyUntypedArray, PyUnt
 use pyo3::buffer::PyUntypedBuffer;
 use pyo3::exceptions::{PyBufferError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
+use pyo3::types::PyMemoryView;
 
 use crate::errors::catch;
 
@@ -299,13 +300,19 @@ pub(crate) fn new_array<'py, T: numpy::Element>(
 }
 
 pub(crate) const ACCEPTED: &str =
-    "accepted are one-dimensional contiguous arrays and buffers of 32- or 64-bit integers";
+    "accepted are one-dimensional contiguous arrays and buffers of 32- or 64-bit integers in native byte order";
 
 /// The buffer of an object. One that has no shape, such as a scalar of numpy, raises TypeError.
 pub(crate) fn export(object: &Bound<'_, PyAny>, name: &str) -> PyResult<PyUntypedBuffer> {
-    PyUntypedBuffer::get(object).map_err(|refused| {
-        if !refused.is_instance_of::<PyBufferError>(object.py()) {
-            return refused;
+    let refused = match PyUntypedBuffer::get(object) {
+        Err(refused) if refused.is_instance_of::<PyBufferError>(object.py()) => refused,
+        exported => return exported,
+    };
+    // The buffers of `ctypes` have no strides, but a memoryview of them does.
+    let viewed = PyMemoryView::from(object).and_then(|view| PyUntypedBuffer::get(&view));
+    viewed.map_err(|error| {
+        if !error.is_instance_of::<PyBufferError>(object.py()) {
+            return error;
         }
         let kind = object.get_type().name().map_or_else(|_| "an object".into(), |name| name.to_string());
         let error = PyTypeError::new_err(format!("{name} is {kind}, whose memory is not an array"));

@@ -2,6 +2,7 @@
 
 import asyncio
 import concurrent.futures
+import ctypes
 import faulthandler
 import gc
 import hashlib
@@ -12,6 +13,7 @@ import sys
 import threading
 import time
 import weakref
+from multiprocessing.sharedctypes import RawArray
 
 import numpy as np
 import pytest
@@ -337,6 +339,17 @@ def test_what_does_not_fit_is_refused_and_changes_nothing():
         tiers.insert(other.match_prefix(prompt(0)), prompt(0), cache.reserve(4))
     with pytest.raises(radixkv.TooLargeError):
         tiers.acquire(prompt(0, 1000))
+
+
+@pytest.mark.parametrize("make", [lambda bytes: RawArray("b", bytes), lambda bytes: (ctypes.c_uint8 * bytes)()])
+def test_the_memory_of_ctypes_is_memory(make):
+    memory, device = make(HOST * BYTES), make(DEVICE * BYTES)
+    host = radixkv.HostTier(BLOCK, HOST, block_bytes=BYTES, memory=memory)
+    engine = Engine(host=host, mover=device)
+    engine.device = np.frombuffer(device, dtype=np.uint8).reshape(DEVICE, BYTES)
+    assert engine.serve(prompt(0)) == (0, 0, 0)
+    engine.evict_all()
+    assert any(memory) and engine.serve(prompt(0))[1] > 0
 
 
 def test_tiers_that_make_no_sense_are_refused():

@@ -1,6 +1,8 @@
 """What is accepted as tokens and as an output, and what is refused: nothing has changed then."""
 
 import array
+import ctypes
+from multiprocessing.sharedctypes import RawArray
 
 import numpy as np
 import pytest
@@ -50,6 +52,10 @@ GOOD = {
     "array.array q": array.array("q", PROMPT.tolist()),
     "array.array L": array.array("L", PROMPT.tolist()),
     "memoryview": memoryview(PROMPT),
+    "ctypes": (ctypes.c_int32 * 8)(*range(8)),
+    "ctypes, unsigned, 64 bits": (ctypes.c_uint64 * 8)(*range(8)),
+    "shared ctypes": RawArray("i", range(8)),
+    "shared ctypes, 64 bits": RawArray("q", range(8)),
     "bytes as a view": memoryview(PROMPT.tobytes()).cast("I"),
     "dlpack": WithDlpack(PROMPT.copy()),
     "__array__": WithArray(PROMPT),
@@ -69,6 +75,11 @@ BAD = {
     "16 bits": (PROMPT.astype(np.int16), TypeError, "int16"),
     "8 bits": (b"12345678", TypeError, "format"),
     "the other byte order": (PROMPT.astype(">i4"), TypeError, ">i4"),
+    "the other byte order in ctypes": ((ctypes.c_int32.__ctype_be__ * 8)(), TypeError, "format \">i\".*native byte order"),
+    "doubles in ctypes": ((ctypes.c_double * 8)(), TypeError, "format"),
+    "a number in ctypes": (ctypes.c_int32(3), TypeError, "tokens is c_int"),
+    "two dimensions in ctypes": (((ctypes.c_int32 * 4) * 2)(), ValueError, r"shape \[2, 4\]"),
+    "no items in ctypes": ((ctypes.c_int32 * 0)(), ValueError, "empty"),
     "objects": (PROMPT.astype(object), TypeError, "object"),
     "a struct": (np.zeros(8, dtype="i4,i4"), TypeError, "array of"),
     "dates": (PROMPT.astype("M8[s]"), TypeError, "datetime"),
@@ -121,7 +132,7 @@ def test_other_tokens_are_refused_with_what_was_given(cache, prompt, error, word
     for call in calls:
         with pytest.raises(error, match=words):
             call()
-    if not (isinstance(prompt, (list, np.ndarray)) and len(np.shape(prompt)) == 1 and np.size(prompt) == 0):
+    if words != "empty":
         with pytest.raises(error, match=words):
             cache.acquire(prompt, 1)
     assert len(blocks) == 1 and not lease.released
@@ -160,6 +171,17 @@ def test_outputs_that_cannot_be_written_to_are_refused(cache, out, error, words)
             write(out)
     if isinstance(out, np.ndarray):
         assert not out.any()
+
+
+def test_memory_of_ctypes_is_written_to(cache):
+    hit = store(cache, PROMPT) and cache.match_prefix(PROMPT)
+    for out in (RawArray("q", 9), (ctypes.c_int64 * 9)()):
+        assert hit.slots_into(out) == 8 and out[:] == [*hit.slots(), 0]
+        assert hit.blocks_into(out) == 2 and out[:2] == hit.blocks().tolist()
+    out = RawArray("i", 2)
+    assert hit.blocks_into(out) == 2 and out[:] == hit.blocks().tolist()
+    with pytest.raises(TypeError, match="64-bit"):
+        hit.slots_into(RawArray("i", 8))
 
 
 def test_slots_need_64_bits(cache):
