@@ -13,7 +13,8 @@
 //! | `events`, `records`, `stats` | events, listings and statistics as Python tuples and dicts |
 //! | `tokens`, `blocks`, `memory`, `integers` | arrays and buffers: tokens in, ids and slots out |
 //! | `handle`, `fork` | handles that several threads use; handles in a forked child |
-//! | `errors`, `numbers` | exceptions; integer arguments |
+//! | `numbers`, `sequences` | integers and sequences as arguments |
+//! | `errors`, `given` | exceptions; texts of the caller's objects in them |
 //! | `replay`, `interrupt` | replays of traces; long calls that Ctrl-C ends |
 //!
 //! Invariants: no Python code runs inside a call into the core, except the mover of a host tier,
@@ -27,6 +28,7 @@ mod digests;
 mod errors;
 mod events;
 mod fork;
+mod given;
 mod handle;
 mod host;
 mod integers;
@@ -41,6 +43,7 @@ mod records;
 mod replay;
 mod reservation;
 mod reserve;
+mod sequences;
 mod stats;
 mod tiers;
 mod tokens;

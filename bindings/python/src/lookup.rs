@@ -39,8 +39,8 @@ impl PrefixCache {
     ///
     /// - tokens: a one-dimensional contiguous array or buffer of 32- or 64-bit integers from 0 to
     ///   2**32 - 1, at least one: numpy, array.array, memoryview, or an object in CPU memory with
-    ///   `__dlpack__` or `__array__`. 32-bit integers are not copied. Lists are accepted but slow:
-    ///   about 20 ns for each token.
+    ///   `__dlpack__` or `__array__`. 32-bit integers are not copied. Lists and other sequences of
+    ///   ints are accepted but slow: about 20 ns for each token of a list.
     /// - counted: whether the match counts as a use for the policy.
     ///
     /// Only whole blocks match; a miss is an empty match. Never waits. Raises TypeError,

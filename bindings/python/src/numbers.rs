@@ -1,26 +1,85 @@
 //! Converts integer arguments. A number that is out of range raises `ValueError`, like other
-//! invalid values, not `OverflowError`.
+//! invalid values, not `OverflowError`. Exceptions of the caller's own `__index__` propagate.
 
-use pyo3::exceptions::{PyOverflowError, PyValueError};
+use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::PyInt;
+
+use crate::given::refusal;
+
+/// A type of integer arguments.
+pub(crate) trait Integer: for<'a, 'py> FromPyObject<'a, 'py, Error = PyErr> {
+    /// The range of the type, for errors.
+    const RANGE: &'static str;
+}
+
+impl Integer for u32 {
+    const RANGE: &'static str = "0 to 2^32 - 1";
+}
+
+impl Integer for u64 {
+    const RANGE: &'static str = "0 to 2^64 - 1";
+}
+
+impl Integer for usize {
+    const RANGE: &'static str = if usize::BITS == 64 { u64::RANGE } else { u32::RANGE };
+}
+
+impl Integer for i64 {
+    const RANGE: &'static str = "-2^63 to 2^63 - 1";
+}
+
+/// Why an object is not an integer of the required type.
+pub(crate) enum Refused {
+    /// The object has no `__index__`.
+    NotAnInteger(PyErr),
+    OutOfRange,
+    /// The object's `__index__` raised this exception.
+    Raised(PyErr),
+}
+
+impl Refused {
+    /// The error for the caller: TypeError or ValueError with the message that `message` makes from
+    /// the text of `given`, or the exception of the object's own code.
+    pub(crate) fn error(self, given: &Bound<'_, PyAny>, message: impl FnOnce(&str) -> String) -> PyErr {
+        match self {
+            Self::NotAnInteger(_) => refusal(given, |text| PyTypeError::new_err(message(text))),
+            Self::OutOfRange => refusal(given, |text| PyValueError::new_err(message(text))),
+            Self::Raised(error) => error,
+        }
+    }
+}
+
+/// Converts an integer, and says why an object is none.
+pub(crate) fn integer<T: Integer>(given: &Bound<'_, PyAny>) -> Result<T, Refused> {
+    // An int runs no code of the caller, so the only error is its range.
+    if given.is_instance_of::<PyInt>() {
+        return given.extract().map_err(|_| Refused::OutOfRange);
+    }
+    index(given)?.extract().map_err(|_| Refused::OutOfRange)
+}
+
+/// The int that an object stands for, by its `__index__`.
+fn index<'py>(given: &Bound<'py, PyAny>) -> Result<Bound<'py, PyAny>, Refused> {
+    static INDEX: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    let py = given.py();
+    let called = INDEX.import(py, "operator", "index").and_then(|index| index.call1((given,)));
+    called.map_err(|error| {
+        let has_none = matches!(given.get_type().hasattr("__index__"), Ok(false));
+        if has_none { Refused::NotAnInteger(error) } else { Refused::Raised(error) }
+    })
+}
 
 /// Converts an integer that must be in the range of `T`.
-pub(crate) fn number<'py, T>(given: &Bound<'py, PyAny>) -> PyResult<T>
-where
-    T: for<'a> FromPyObject<'a, 'py, Error = PyErr>,
-{
-    given.extract().map_err(|error: PyErr| {
-        if !error.is_instance_of::<PyOverflowError>(given.py()) {
-            return error;
-        }
-        PyValueError::new_err(format!("{given} is negative, or too large for {}", std::any::type_name::<T>()))
+pub(crate) fn number<T: Integer>(given: &Bound<'_, PyAny>) -> PyResult<T> {
+    integer(given).map_err(|refused| match refused {
+        Refused::NotAnInteger(error) => error,
+        refused => refused.error(given, |text| format!("{text} is out of range: must be an int from {}", T::RANGE)),
     })
 }
 
 /// Same as [`number`], but also accepts None.
-pub(crate) fn number_or_none<'py, T>(given: &Bound<'py, PyAny>) -> PyResult<Option<T>>
-where
-    T: for<'a> FromPyObject<'a, 'py, Error = PyErr>,
-{
+pub(crate) fn number_or_none<T: Integer>(given: &Bound<'_, PyAny>) -> PyResult<Option<T>> {
     if given.is_none() { Ok(None) } else { number(given).map(Some) }
 }

@@ -1,5 +1,6 @@
 //! The methods of `PrefixCache` that report its content and statistics.
 
+use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 
@@ -8,6 +9,7 @@ use crate::errors::{catch, exception};
 use crate::events::{Subscription, batch};
 use crate::lease::Lease;
 use crate::numbers::number;
+use crate::sequences;
 use crate::stats;
 
 #[pymethods]
@@ -67,8 +69,17 @@ impl PrefixCache {
     /// of (blocks, leases) from the lease's beginning.
     ///
     /// Raises ForeignHandleError and ReleasedError.
-    fn shared_spans(&self, leases: Vec<PyRef<'_, Lease>>) -> PyResult<Vec<Vec<(usize, usize)>>> {
-        let shared = self.shared()?;
+    fn shared_spans(&self, leases: &Bound<'_, PyAny>) -> PyResult<Vec<Vec<(usize, usize)>>> {
+        let (shared, given) = (self.shared()?, leases);
+        if !sequences::is_sequence(given)? {
+            let kind = given.get_type().name()?;
+            return Err(PyTypeError::new_err(format!("leases is {kind}: must be a sequence of leases")));
+        }
+        let mut leases = Vec::new();
+        sequences::each(given, "leases", |_, lease| {
+            leases.push(lease.extract::<PyRef<'_, Lease>>()?);
+            Ok(())
+        })?;
         let spans = Lease::with_all(&leases, &shared.cache, |leases| shared.session().shared_spans(leases))?;
         Ok(spans.iter().map(|of_one| of_one.iter().map(|span| (span.blocks, span.leases)).collect()).collect())
     }

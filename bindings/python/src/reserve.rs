@@ -153,7 +153,7 @@ impl PrefixCache {
     /// returns a `Reservation`.
     ///
     /// - blocks: ids, a one-dimensional contiguous array or buffer of 32- or 64-bit integers, or a
-    ///   list.
+    ///   list or another sequence.
     ///
     /// For a cache with external=True. Raises AdoptError, ExternalPoolError, TypeError, ValueError,
     /// and then nothing has changed.

@@ -1,15 +1,16 @@
-//! Reads token arguments: arrays and buffers directly, other objects through a numpy array, lists
-//! item by item.
+//! Reads token arguments: arrays and buffers directly, other objects through a numpy array,
+//! sequences item by item.
 
 use std::cell::Cell;
 use std::fmt::Display;
 
-use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::exceptions::{PyBufferError, PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyTuple};
 
 use crate::integers::{has_negative, narrow};
 use crate::memory::{ACCEPTED, Items, Region, as_signed, as_signed_wide, as_unsigned};
+use crate::sequences;
 
 /// Maximum length of the token buffer that a thread keeps between two calls.
 const KEPT_TOKENS: usize = 1 << 20;
@@ -47,7 +48,9 @@ impl<'py> Tokens<'py> {
     /// Reads any number of tokens or block ids. `name` is the argument's name for errors.
     pub(crate) fn of_any_number(object: &Bound<'py, PyAny>, name: &'static str) -> PyResult<Self> {
         let Some(region) = region_of(object, name)? else {
-            return Ok(Self(Source::Copied(items_of(object, name)?)));
+            let mut tokens = take_scratch(0);
+            sequences::integers(object, name, &mut tokens)?;
+            return Ok(Self(Source::Copied(tokens)));
         };
         Ok(Self(match region.items() {
             Items::U32(_) if !cfg!(Py_GIL_DISABLED) => Source::Region(region),
@@ -107,7 +110,7 @@ impl Drop for Tokens<'_> {
 }
 
 /// The memory of an array or buffer, or of the numpy array that the object converts to; `None` for
-/// lists and tuples.
+/// sequences.
 fn region_of<'py>(object: &Bound<'py, PyAny>, name: &str) -> PyResult<Option<Region<'py>>> {
     if let Some(region) = Region::of(object, name)? {
         return Ok(Some(region));
@@ -121,10 +124,15 @@ fn region_of<'py>(object: &Bound<'py, PyAny>, name: &str) -> PyResult<Option<Reg
         through("from_dlpack")
     } else if object.hasattr("__array__")? {
         through("asarray")
+    } else if sequences::is_sequence(object)? {
+        return Ok(None);
     } else {
-        return Err(PyTypeError::new_err(format!("{name} is {kind}: {ACCEPTED}, and lists of integers")));
+        return Err(PyTypeError::new_err(format!("{name} is {kind}: {ACCEPTED}, and sequences of integers")));
     };
     let array = array.map_err(|refused| {
+        if !is_refusal(py, &refused) {
+            return refused;
+        }
         let error = PyTypeError::new_err(format!("{name} is {kind}, which is not an array in CPU memory: {ACCEPTED}"));
         error.set_cause(py, Some(refused));
         error
@@ -132,22 +140,14 @@ fn region_of<'py>(object: &Bound<'py, PyAny>, name: &str) -> PyResult<Option<Reg
     Region::of(&array, name)
 }
 
-fn items_of(object: &Bound<'_, PyAny>, name: &str) -> PyResult<Vec<u32>> {
-    let mut tokens = take_scratch(0);
-    for (at, item) in object.try_iter()?.enumerate() {
-        let item = item?;
-        tokens.push(item.extract().map_err(|error| refused_item(&item, name, at, error))?);
-    }
-    Ok(tokens)
-}
-
-#[cold]
-fn refused_item(item: &Bound<'_, PyAny>, name: &str, at: usize, error: PyErr) -> PyErr {
-    if error.is_instance_of::<PyTypeError>(item.py()) {
-        let kind = item.get_type().name().map_or_else(|_| "an object".into(), |name| name.to_string());
-        return PyTypeError::new_err(format!("{name}[{at}] is {kind}: must be an integer"));
-    }
-    out_of_range(name, at, item)
+/// Whether an exception says that an object is not an array in CPU memory. Objects raise
+/// BufferError or TypeError for that, and numpy also others. An exception without a traceback is
+/// numpy's own: no Python code raised it.
+fn is_refusal(py: Python<'_>, error: &PyErr) -> bool {
+    let is_of_numpy = || error.is_instance_of::<PyRuntimeError>(py) || error.is_instance_of::<PyValueError>(py);
+    error.is_instance_of::<PyBufferError>(py)
+        || error.is_instance_of::<PyTypeError>(py)
+        || error.traceback(py).is_none() && is_of_numpy()
 }
 
 fn check_signed(tokens: &[i32], name: &str) -> PyResult<()> {

@@ -1,6 +1,7 @@
 """A program that the type checkers read: every line that is right passes, and each `expect` is
 refused."""
 
+from collections import deque
 from typing import assert_type
 
 import numpy as np
@@ -46,5 +47,8 @@ async def use(cache: radixkv.PrefixCache, tokens: npt.NDArray[np.int32]) -> None
     radixkv.TieredCache(cache, host, 7)  # type: ignore[arg-type]
     radixkv.TieredCache(cache, host, None, mode="both")  # type: ignore[arg-type]
     cache.match_prefix("text")  # type: ignore[arg-type]
+    cache.peek(range(8))
+    cache.peek(deque([1]))
+    cache.peek({1, 2})  # type: ignore[arg-type]
     cache.reserve(1.5)  # type: ignore[arg-type]
     cache.insert(hit, tokens, hit)  # type: ignore[arg-type]

@@ -12,8 +12,8 @@ use radixkv_region::DigestKey;
 use super::batch::Span;
 use super::batches::Owner;
 use super::errors;
-use crate::memory::{Items, Region, export};
-use crate::numbers::number;
+use crate::memory::{ACCEPTED, Items, Region, export};
+use crate::sequences;
 
 /// Reads keys of `key_bytes` bytes each, from a list or tuple of bytes objects, or from one bytes
 /// object with all keys.
@@ -32,12 +32,13 @@ pub(super) fn keys(given: &Bound<'_, PyAny>, key_bytes: usize) -> PyResult<Vec<D
     if !given.is_instance_of::<PyList>() && !given.is_instance_of::<PyTuple>() {
         return Err(wrong("keys", given));
     }
-    let keys = given.try_iter()?.enumerate().map(|(index, item)| {
-        let item = item?;
-        let digest = item.cast::<PyBytes>().map_err(|_| wrong(&format!("keys[{index}]"), &item))?;
-        key(index, digest.as_bytes())
-    });
-    keys.collect()
+    let mut keys = Vec::new();
+    sequences::each(given, "keys", |index, item| {
+        let digest = item.cast::<PyBytes>().map_err(|_| wrong(&format!("keys[{index}]"), item))?;
+        keys.push(key(index, digest.as_bytes())?);
+        Ok(())
+    })?;
+    Ok(keys)
 }
 
 /// The memory of the blocks of a batch, and the object that keeps it in place.
@@ -135,7 +136,15 @@ fn check_overlap(offsets: &[u64], bytes: usize) -> PyResult<()> {
 
 /// Reads the integers of an array, a buffer or a sequence.
 fn integers(given: &Bound<'_, PyAny>, name: &str) -> PyResult<Vec<u64>> {
-    let Some(region) = Region::of(given, name)? else { return number(given) };
+    let Some(region) = Region::of(given, name)? else {
+        if !sequences::is_sequence(given)? {
+            let kind = given.get_type().name()?;
+            return Err(PyTypeError::new_err(format!("{name} is {kind}: {ACCEPTED}, and sequences of integers")));
+        }
+        let mut integers = Vec::new();
+        sequences::integers(given, name, &mut integers)?;
+        return Ok(integers);
+    };
     let signed = |at: usize, item: i64| {
         let negative = |_| PyValueError::new_err(format!("{name}[{at}] is {item}: must not be negative"));
         u64::try_from(item).map_err(negative)

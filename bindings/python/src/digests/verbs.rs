@@ -103,7 +103,7 @@ impl DigestStore {
     ///
     /// - keys: as in `exists`.
     /// - buffer: a C-contiguous buffer with any item type: bytes, memoryview, a numpy array.
-    /// - offsets: the byte offset of each block, as a list or an array of integers; None: one block
+    /// - offsets: the byte offset of each block, as a sequence or an array of ints; None: one block
     ///   after another from byte 0 on.
     /// - time_to_live: seconds for which the blocks can be found; None: no limit.
     ///
