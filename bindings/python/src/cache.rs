@@ -12,9 +12,10 @@ use thread_local::ThreadLocal;
 
 use crate::errors::{self, catch};
 use crate::fork::Held;
+use crate::given::refusal;
 use crate::lease::unpicklable;
 use crate::namespace::Namespace;
-use crate::numbers::{number, number_or_none};
+use crate::numbers::{Integer, float, integer, number, number_or_none};
 
 /// Maximum number of blocks of a cache: block ids are signed 32-bit integers in Python.
 const MAX_BLOCKS: usize = i32::MAX as usize;
@@ -86,22 +87,20 @@ impl Shared {
 /// Converts a duration in seconds, or in units of a logical clock.
 pub(crate) fn duration(given: &Bound<'_, PyAny>, name: &str, is_logical: bool) -> PyResult<Duration> {
     if is_logical {
-        let units = given.extract().map_err(|error| {
-            let message = format!("{name} is {given}: with a logical clock it must be an int, in units of `set_time`");
-            as_kind_of(given.py(), &error, message)
-        })?;
-        return Ok(Duration::from_nanos(units));
+        let message = |text: &str| {
+            format!(
+                "{name} is {text}: with a logical clock it must be an int from {}, in units of `set_time`",
+                u64::RANGE
+            )
+        };
+        return integer(given).map(Duration::from_nanos).map_err(|refused| refused.error(given, message));
     }
-    let seconds: f64 = given.extract().map_err(|error| {
-        as_kind_of(given.py(), &error, format!("{name} is {given}: it must be a number of seconds"))
-    })?;
-    Duration::try_from_secs_f64(seconds)
-        .map_err(|_| PyValueError::new_err(format!("{name} is {seconds} s: it must be finite and not negative")))
-}
-
-/// Makes a `TypeError` if `error` is one, otherwise a `ValueError`.
-fn as_kind_of(py: Python<'_>, error: &PyErr, message: String) -> PyErr {
-    if error.is_instance_of::<PyTypeError>(py) { PyTypeError::new_err(message) } else { PyValueError::new_err(message) }
+    let out_of_range = || {
+        let message = |text: &str| format!("{name} is {text} s: it must be at least 0 and below 2^64 s (1.8e19)");
+        refusal(given, |text| PyValueError::new_err(message(text)))
+    };
+    let seconds = float(given, name, "a number of seconds")?.ok_or_else(out_of_range)?;
+    Duration::try_from_secs_f64(seconds).map_err(|_| out_of_range())
 }
 
 pub(crate) fn policy(name: &str) -> PyResult<PolicyKind> {

@@ -1,7 +1,8 @@
-//! Converts integer arguments. A number that is out of range raises `ValueError`, like other
-//! invalid values, not `OverflowError`. Exceptions of the caller's own `__index__` propagate.
+//! Converts numbers given as arguments. A number that is out of range raises `ValueError`, like
+//! other invalid values, not `OverflowError`. Exceptions of the caller's own `__index__` and
+//! `__float__` propagate.
 
-use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::exceptions::{PyOverflowError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyInt;
@@ -82,4 +83,21 @@ pub(crate) fn number<T: Integer>(given: &Bound<'_, PyAny>) -> PyResult<T> {
 /// Same as [`number`], but also accepts None.
 pub(crate) fn number_or_none<T: Integer>(given: &Bound<'_, PyAny>) -> PyResult<Option<T>> {
     if given.is_none() { Ok(None) } else { number(given).map(Some) }
+}
+
+/// Converts a number to a float; `None` for an int that no float holds. `accepted` says what the
+/// argument `name` accepts. Exceptions of the object's own `__float__` propagate.
+pub(crate) fn float(given: &Bound<'_, PyAny>, name: &str, accepted: &str) -> PyResult<Option<f64>> {
+    let error: PyErr = match given.extract() {
+        Ok(float) => return Ok(Some(float)),
+        Err(error) => error,
+    };
+    if given.is_instance_of::<PyInt>() && error.is_instance_of::<PyOverflowError>(given.py()) {
+        return Ok(None);
+    }
+    let kind = given.get_type();
+    if kind.hasattr("__float__")? || kind.hasattr("__index__")? {
+        return Err(error);
+    }
+    Err(refusal(given, |text| PyTypeError::new_err(format!("{name} is {text}: must be {accepted}"))))
 }
