@@ -4,9 +4,9 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use pyo3::types::PyTuple;
+use pyo3::types::{PyString, PyTuple};
 use radixkv::{Clock, Eviction, Keys, NamespaceName, PolicyKind, Session, Watermarks};
 use thread_local::ThreadLocal;
 
@@ -15,7 +15,7 @@ use crate::fork::Held;
 use crate::given::refusal;
 use crate::lease::unpicklable;
 use crate::namespace::Namespace;
-use crate::numbers::{Integer, float, integer, number, number_or_none};
+use crate::numbers::{Integer, float, integer, number, number_or_none, pair};
 
 /// Maximum number of blocks of a cache: block ids are signed 32-bit integers in Python.
 const MAX_BLOCKS: usize = i32::MAX as usize;
@@ -140,17 +140,17 @@ impl PrefixCache {
 }
 
 fn eviction(given: Option<&Bound<'_, PyAny>>, capacity: usize) -> PyResult<Eviction> {
+    const ACCEPTED: &str = "\"inline\", \"background\", or (low, high) of ints that are not negative";
     let Some(given) = given else { return Ok(Eviction::Inline) };
-    if let Ok(word) = given.extract::<String>() {
-        return match &*word {
-            "inline" => Ok(Eviction::Inline),
-            "background" => Ok(Eviction::Background(Watermarks::for_capacity(capacity))),
-            _ => Err(PyValueError::new_err(format!("eviction is {word:?}: \"inline\", \"background\" or (low, high)"))),
-        };
+    let Ok(word) = given.cast::<PyString>() else {
+        let (low, high) = pair(given, "eviction", ACCEPTED)?;
+        return Ok(Eviction::Background(Watermarks::new(low, high)));
+    };
+    match &*word.to_string_lossy() {
+        "inline" => Ok(Eviction::Inline),
+        "background" => Ok(Eviction::Background(Watermarks::for_capacity(capacity))),
+        word => Err(PyValueError::new_err(format!("eviction is {word:?}: must be {ACCEPTED}"))),
     }
-    let refused = |_| PyTypeError::new_err(format!("eviction is {given}: \"inline\", \"background\" or (low, high)"));
-    let (low, high) = given.extract().map_err(refused)?;
-    Ok(Eviction::Background(Watermarks::new(low, high)))
 }
 
 #[pymethods]

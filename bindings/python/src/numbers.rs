@@ -5,7 +5,7 @@
 use pyo3::exceptions::{PyOverflowError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::PyInt;
+use pyo3::types::{PyInt, PyTuple};
 
 use crate::given::refusal;
 
@@ -100,4 +100,21 @@ pub(crate) fn float(given: &Bound<'_, PyAny>, name: &str, accepted: &str) -> PyR
         return Err(error);
     }
     Err(refusal(given, |text| PyTypeError::new_err(format!("{name} is {text}: must be {accepted}"))))
+}
+
+/// The accepted values of arguments named `rank`.
+pub(crate) const RANK: &str = "(rank, ranks) of ints from 0 to 2^32 - 1";
+
+/// Converts a tuple of two integers. `name` is the argument's name, and `accepted` says what it
+/// accepts, for errors.
+pub(crate) fn pair<T: Integer>(given: &Bound<'_, PyAny>, name: &str, accepted: &str) -> PyResult<(T, T)> {
+    let message = |text: &str| format!("{name} is {text}: must be {accepted}");
+    let Ok(tuple) = given.cast::<PyTuple>() else {
+        return Err(refusal(given, |text| PyTypeError::new_err(message(text))));
+    };
+    if tuple.len() != 2 {
+        return Err(refusal(given, |text| PyValueError::new_err(message(text))));
+    }
+    let item = |at| -> PyResult<T> { integer(&tuple.get_item(at)?).map_err(|refused| refused.error(given, message)) };
+    Ok((item(0)?, item(1)?))
 }

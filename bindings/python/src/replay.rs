@@ -4,7 +4,7 @@ use std::error::Error;
 use std::fs::File;
 use std::path::PathBuf;
 
-use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyString;
 use radixkv_replay::replay::{
@@ -15,8 +15,9 @@ use serde::Serialize;
 
 use crate::cache::policy;
 use crate::errors::exception;
+use crate::given::refusal;
 use crate::interrupt::{Interrupt, InterruptibleReader, run_interruptible};
-use crate::numbers::{number, number_or_none};
+use crate::numbers::{float, integer, number, number_or_none};
 
 /// The lowest prefill rate, in tokens a second: at a lower one a time could exceed the range of
 /// `f64`.
@@ -40,13 +41,9 @@ fn number_or_text(name: &str, given: Option<&Bound<'_, PyAny>>, accepted: &str) 
     if given.is_instance_of::<PyString>() {
         return given.extract().map(Some);
     }
-    let message = || format!("{name} is {given:?}: must be {accepted}");
-    match number::<usize>(given) {
-        Ok(number) => Ok(Some(number.to_string())),
-        Err(error) if error.is_instance_of::<PyTypeError>(given.py()) => Err(PyTypeError::new_err(message())),
-        Err(error) if error.is_instance_of::<PyValueError>(given.py()) => Err(PyValueError::new_err(message())),
-        Err(error) => Err(error),
-    }
+    let message = |text: &str| format!("{name} is {text}: must be {accepted}");
+    let text = integer::<usize>(given).map(|number| number.to_string());
+    text.map(Some).map_err(|refused| refused.error(given, message))
 }
 
 fn one_of<T: Copy>(name: &str, given: &str, choices: &[(&str, T)]) -> PyResult<T> {
@@ -55,6 +52,13 @@ fn one_of<T: Copy>(name: &str, given: &str, choices: &[(&str, T)]) -> PyResult<T
         let words: Vec<_> = choices.iter().map(|(word, _)| *word).collect();
         PyValueError::new_err(format!("{name} is {given:?}: must be one of {}", words.join(", ")))
     })
+}
+
+fn prefill_rate(given: &Bound<'_, PyAny>) -> PyResult<f64> {
+    let accepted = format!("a finite number of at least {SLOWEST:?}");
+    let rate = float(given, "prefill_rate", &accepted)?.filter(|rate| rate.is_finite() && *rate >= SLOWEST);
+    let message = |text: &str| format!("prefill_rate is {text}: must be {accepted}");
+    rate.ok_or_else(|| refusal(given, |text| PyValueError::new_err(message(text))))
 }
 
 fn refused(name: &str, given: &str, error: impl std::fmt::Display) -> PyErr {
@@ -102,7 +106,7 @@ pub(crate) fn replay<'py>(
     #[pyo3(from_py_with = number)] checks: usize,
     warm_up: Option<&Bound<'py, PyAny>>,
     service: Option<&str>,
-    #[pyo3(from_py_with = number_or_none)] prefill_rate: Option<f64>,
+    prefill_rate: Option<Bound<'py, PyAny>>,
     #[pyo3(from_py_with = number_or_none)] longest: Option<usize>,
     priority_from: Option<String>,
     #[pyo3(from_py_with = number_or_none)] unit: Option<u32>,
@@ -121,9 +125,7 @@ pub(crate) fn replay<'py>(
     if unit == Some(0) {
         return refuse(format!("unit is 0: must be 1 to {}", u32::MAX));
     }
-    if let Some(rate) = prefill_rate.filter(|rate| !(rate.is_finite() && *rate >= SLOWEST)) {
-        return refuse(format!("prefill_rate is {rate:?}: must be a finite number of at least {SLOWEST:?}"));
-    }
+    let prefill_rate = prefill_rate.map(|given| self::prefill_rate(&given)).transpose()?;
     let mut config = ReplayConfig::default()
         .block_size(block_size)
         .policy(self::policy(policy)?)

@@ -11,6 +11,8 @@ use radixkv_tiers::{Buffer, FileTier, Layout, OpenError, RegionTier, Tier};
 
 use crate::cache::duration;
 use crate::digests::errors;
+use crate::given::refusal;
+use crate::numbers::{Integer, integer};
 
 /// The parsed settings of a tier.
 pub(crate) struct Settings {
@@ -188,10 +190,19 @@ struct Fields<'py> {
 
 impl<'py> Fields<'py> {
     fn of(given: &Bound<'py, PyAny>, at: usize) -> PyResult<Self> {
-        let dict = given.py().get_type::<PyDict>().call1((given,));
-        let fields = dict.ok().and_then(|dict| dict.cast_into::<PyDict>().ok());
-        let wrong = || PyTypeError::new_err(format!("tiers[{at}] is {given}: a tier must be a dict with a \"type\""));
-        Ok(Self { fields: fields.ok_or_else(wrong)?, at })
+        let py = given.py();
+        let is_refusal =
+            |error: &PyErr| error.is_instance_of::<PyTypeError>(py) || error.is_instance_of::<PyValueError>(py);
+        let fields = match py.get_type::<PyDict>().call1((given,)) {
+            Ok(dict) => dict.cast_into::<PyDict>()?,
+            // `dict` refuses with these two what is no mapping. A mapping has `keys`: its code raised.
+            Err(error) if !is_refusal(&error) || given.hasattr("keys")? => return Err(error),
+            Err(_) => {
+                let message = |text: &str| format!("tiers[{at}] is {text}: a tier must be a dict with a \"type\"");
+                return Err(refusal(given, |text| PyTypeError::new_err(message(text))));
+            }
+        };
+        Ok(Self { fields, at })
     }
 
     fn take(&self, name: &str) -> PyResult<Option<Bound<'py, PyAny>>> {
@@ -201,7 +212,11 @@ impl<'py> Fields<'py> {
     }
 
     fn wrong(&self, name: &str, value: &Bound<'_, PyAny>, kind: &str) -> PyErr {
-        PyTypeError::new_err(format!("{name} of tiers[{}] is {value}: it must be {kind}", self.at))
+        refusal(value, |text| PyTypeError::new_err(self.wrong_text(name, text, kind)))
+    }
+
+    fn wrong_text(&self, name: &str, value: &str, kind: &str) -> String {
+        format!("{name} of tiers[{}] is {value}: it must be {kind}", self.at)
     }
 
     fn missing(&self, name: &str) -> PyErr {
@@ -215,7 +230,8 @@ impl<'py> Fields<'py> {
 
     fn number(&self, name: &str) -> PyResult<Option<u64>> {
         let Some(value) = self.take(name)? else { return Ok(None) };
-        value.extract().map(Some).map_err(|_| self.wrong(name, &value, "a non-negative int"))
+        let message = |text: &str| self.wrong_text(name, text, &format!("an int from {}", u64::RANGE));
+        integer(&value).map(Some).map_err(|refused| refused.error(&value, message))
     }
 
     fn size(&self, name: &str) -> PyResult<Option<usize>> {
@@ -242,7 +258,10 @@ impl<'py> Fields<'py> {
     fn end(&self) -> PyResult<()> {
         match self.fields.keys().iter().next() {
             None => Ok(()),
-            Some(name) => Err(PyTypeError::new_err(format!("tiers[{}] has an unknown field {name:?}", self.at))),
+            Some(name) => {
+                let message = |text: &str| format!("tiers[{}] has an unknown field {text:?}", self.at);
+                Err(refusal(&name, |text| PyTypeError::new_err(message(text))))
+            }
         }
     }
 }

@@ -342,7 +342,7 @@ def test_bad_settings_are_refused(region):
         ({"tiers": ["files"]}, TypeError, r"tiers\[0\] is files"),
         ({"tiers": [{"type": "tape"}]}, radixkv.RegionError, "\"tape\": accepted are"),
         ({"tiers": [{"type": "files", "folder": "f"}]}, TypeError, 'has no "bytes"'),
-        ({"tiers": [{"type": "files", "folder": "f", "bytes": 1, "colour": 2}]}, TypeError, "unknown field 'colour'"),
+        ({"tiers": [{"type": "files", "folder": "f", "bytes": 1, "colour": 2}]}, TypeError, 'unknown field "colour"'),
         ({"tiers": [{"type": "files", "folder": "f", "bytes": "much"}]}, TypeError, "bytes of .* is much"),
         ({"tiers": [{"type": "files", "folder": "/proc/f", "bytes": 1 << 20}]}, radixkv.RegionError, "/proc/f"),
     ]:

@@ -19,7 +19,7 @@ use super::sealing::Key;
 use crate::errors::{catch, keep_exception, released};
 use crate::fork::Held;
 use crate::lease::unpicklable;
-use crate::numbers::{number, number_or_none};
+use crate::numbers::{RANK, number, number_or_none, pair};
 use crate::tiers::{Above, Opened, Settings};
 
 /// Maximum number of copying threads of a store.
@@ -103,7 +103,7 @@ impl DigestStore {
         hash_scheme: &str,
         hash_seed: &str,
         layout: &str,
-        rank: Option<(u32, u32)>,
+        rank: Option<Bound<'_, PyAny>>,
         #[pyo3(from_py_with = number)] block_tokens: u32,
         checksum: bool,
         tiers: Option<Bound<'_, PyAny>>,
@@ -117,6 +117,7 @@ impl DigestStore {
         if max_in_flight == 0 {
             return Err(PyValueError::new_err("max_in_flight is 0: must be at least 1"));
         }
+        let rank = rank.map(|given| pair(&given, "rank", RANK)).transpose()?;
         let key = encryption_key.as_deref().map(Key::of).transpose()?;
         let named = Namespace::new(namespace, key_bytes, block_bytes)
             .model(model)

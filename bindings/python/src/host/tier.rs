@@ -18,7 +18,7 @@ use crate::fork::Held;
 use crate::lease::{parts, unpicklable};
 use crate::memory::Bytes;
 use crate::namespace::Namespace;
-use crate::numbers::{number, number_or_none};
+use crate::numbers::{RANK, number, number_or_none, pair};
 use crate::stats::dict;
 use crate::tiers::{Above, Opened, Settings};
 use crate::tokens::Tokens;
@@ -136,7 +136,7 @@ impl HostTier {
         model: &str,
         dtype: &str,
         layout: &str,
-        rank: Option<(u32, u32)>,
+        rank: Option<Bound<'_, PyAny>>,
         tier_write: &str,
         #[pyo3(from_py_with = number)] tiers_in_flight: usize,
         tiers_timeout: Option<Bound<'_, PyAny>>,
@@ -147,6 +147,7 @@ impl HostTier {
             .admission(self::admission(admission)?)
             .remote_write(write_policy(tier_write, "tier_write")?)
             .remote_in_flight(tiers_in_flight);
+        let rank = rank.map(|given| pair(&given, "rank", RANK)).transpose()?;
         let seconds = |given: &Bound<'_, PyAny>, name| duration(given, name, false);
         if let Some(given) = time_to_live {
             builder = builder.time_to_live(seconds(&given, "time_to_live")?);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
+use pyo3::types::{PyDict, PyString};
 use pyo3::{PyTraverseError, PyVisit};
 use radixkv_host::{NoCopies, RemoteWait, TierMode, TieredBuildError, TieredBuilder, TieredSession};
 use thread_local::ThreadLocal;
@@ -92,10 +92,10 @@ impl TieredCache {
 
 fn remote_wait(given: Option<&Bound<'_, PyAny>>) -> PyResult<RemoteWait> {
     let Some(given) = given else { return Ok(RemoteWait::BestEffort) };
-    match given.extract::<String>() {
-        Ok(word) if word == "all" => Ok(RemoteWait::All),
-        Ok(word) => Err(PyValueError::new_err(format!("remote_wait is {word:?}: must be None, \"all\" or seconds"))),
-        Err(_) => duration(given, "remote_wait", false).map(RemoteWait::UpTo),
+    let Ok(word) = given.cast::<PyString>() else { return duration(given, "remote_wait", false).map(RemoteWait::UpTo) };
+    match &*word.to_string_lossy() {
+        "all" => Ok(RemoteWait::All),
+        word => Err(PyValueError::new_err(format!("remote_wait is {word:?}: must be None, \"all\" or seconds"))),
     }
 }
 
