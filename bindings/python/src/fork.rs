@@ -79,6 +79,16 @@ impl<T> Held<T> {
         self.value.as_mut().ok_or_else(errors::released)
     }
 
+    /// The value for the garbage collector, which no method may refuse; `None` if it was taken.
+    pub(crate) fn peek(&self) -> Option<&T> {
+        self.value.as_ref()
+    }
+
+    /// Same as `peek`; `None` in a forked child, where locks in the value may be locked forever.
+    pub(crate) fn peek_here(&self) -> Option<&T> {
+        if self.process.is_current() { self.peek() } else { None }
+    }
+
     /// Takes the value out for a drop, which must not raise; `None` in a forked child.
     pub(crate) fn take_to_drop(&mut self) -> Option<T> {
         if self.process.is_current() { self.value.take() } else { None }

@@ -20,6 +20,11 @@
 //! Invariants: no Python code runs inside a call into the core, except the mover of a host tier,
 //! which copies the blocks that the call evicts. Every such call runs inside `errors::catch`, or on a
 //! thread of `interrupt`.
+//!
+//! Each class with a reference to a Python object has `__traverse__`, so the garbage collector finds
+//! dead cycles. Only `TieredCache` has `__clear__`: a handle gets its references when it is made, so each cycle
+//! contains an object of the caller, and Python clears that one. Therefore verbs work until the drop.
+//! Memory in use by threads stays: see `memory::Export` and `DigestStore`.
 
 mod blocks;
 mod cache;

@@ -13,13 +13,15 @@ use std::ffi::CStr;
 use std::ops::Range;
 use std::ptr::NonNull;
 use std::slice;
+use std::sync::Arc;
 
 use numpy::npyffi::{NPY_ARRAY_WRITEABLE, objects::_PyArray_GET_ITEM_DATA};
 use numpy::{PyArray1, PyArrayDescrMethods, PyArrayMethods, PyUntypedArray, PyUntypedArrayMethods};
 use pyo3::buffer::PyUntypedBuffer;
 use pyo3::exceptions::{PyBufferError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::PyMemoryView;
+use pyo3::types::{PyByteArray, PyMemoryView};
+use pyo3::{PyTraverseError, PyVisit};
 
 use crate::errors::catch;
 
@@ -168,8 +170,31 @@ impl<'py> Region<'py> {
 
 /// Keeps the memory of a buffer in place. A reference to this object may be dropped on any thread.
 #[pyclass(frozen)]
-struct Export {
+pub(crate) struct Export {
     _buffer: PyUntypedBuffer,
+    /// The exporter, if the garbage collector may see it: a second reference beside the buffer's.
+    exporter: Option<Py<PyAny>>,
+}
+
+impl Export {
+    pub(crate) fn of(py: Python<'_>, buffer: PyUntypedBuffer) -> PyResult<Py<Self>> {
+        // The collector clears objects that it sees in a dead cycle, before this export ends. These
+        // two keep their memory when they are cleared; others may free it while threads use it.
+        let keeps_memory = |exporter: &&Bound<'_, PyAny>| {
+            exporter.is_instance_of::<PyUntypedArray>() || exporter.is_instance_of::<PyByteArray>()
+        };
+        let exporter = buffer.obj(py).filter(keeps_memory).map(|exporter| exporter.clone().unbind());
+        Py::new(py, Self { _buffer: buffer, exporter })
+    }
+}
+
+#[pymethods]
+impl Export {
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        // Once for each of the two references.
+        visit.call(&self.exporter)?;
+        visit.call(&self.exporter)
+    }
 }
 
 /// Writable bytes of a Python object, which threads without the GIL may use.
@@ -177,7 +202,7 @@ pub(crate) struct Bytes {
     start: NonNull<u8>,
     len: usize,
     shape: Vec<usize>,
-    owner: Py<Export>,
+    owner: Arc<Py<Export>>,
 }
 
 // SAFETY: bytes may be read and written on any thread, and the owner is only dropped.
@@ -206,11 +231,17 @@ impl Bytes {
         }
         let start = NonNull::new(buffer.buf_ptr().cast::<u8>()).unwrap_or(NonNull::dangling());
         let len = buffer.len_bytes();
-        Ok(Self { start, len, shape, owner: Py::new(object.py(), Export { _buffer: buffer })? })
+        Ok(Self { start, len, shape, owner: Arc::new(Export::of(object.py(), buffer)?) })
     }
 
     pub(crate) fn len(&self) -> usize {
         self.len
+    }
+
+    /// The owner of the memory. The Python object that uses the memory shows it to the garbage
+    /// collector.
+    pub(crate) fn owner(&self) -> Arc<Py<Export>> {
+        Arc::clone(&self.owner)
     }
 
     pub(crate) fn shape(&self) -> &[usize] {

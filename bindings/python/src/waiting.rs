@@ -16,12 +16,13 @@ use std::task::{Context, Poll, Wake, Waker};
 
 use pyo3::exceptions::PyOSError;
 use pyo3::prelude::*;
+use pyo3::{PyTraverseError, PyVisit};
 use radixkv::{Acquired, Acquiring, Reserving};
 use radixkv_host::TieredStart;
 
 use crate::cache::Origin;
 use crate::errors::{self, catch};
-use crate::fork::Held;
+use crate::fork::{Held, Process};
 use crate::host;
 use crate::lease::PrefixMatch;
 use crate::reservation::Reservation;
@@ -67,6 +68,7 @@ impl Wake for WakeOne {
 pub(crate) struct WakeQueue {
     woken: Arc<Woken>,
     reader: UnixStream,
+    process: Process,
 }
 
 #[pymethods]
@@ -76,23 +78,27 @@ impl WakeQueue {
         let made = UnixStream::pair().and_then(|(reader, bell)| {
             reader.set_nonblocking(true)?;
             bell.set_nonblocking(true)?;
-            Ok(Self { woken: Arc::new(Woken { numbers: Mutex::default(), bell }), reader })
+            let woken = Arc::new(Woken { numbers: Mutex::default(), bell });
+            Ok(Self { woken, reader, process: Process::current() })
         });
         made.map_err(|error| PyOSError::new_err(error.to_string()))
     }
 
     /// The file descriptor to watch.
-    fn fileno(&self) -> i32 {
-        self.reader.as_raw_fd()
+    fn fileno(&self) -> PyResult<i32> {
+        self.process.check()?;
+        Ok(self.reader.as_raw_fd())
     }
 
     /// take(): takes the numbers of the requests to poll.
-    fn take(&self) -> Vec<u64> {
+    fn take(&self) -> PyResult<Vec<u64>> {
+        // The socket is the parent's in a forked child: taking a byte would lose it there.
+        self.process.check()?;
         let mut bytes = [0; 64];
         // Empties the socket before it takes the numbers: the byte of a number that is added
         // afterwards stays in the socket.
         while (&self.reader).read(&mut bytes).is_ok_and(|read| read == bytes.len()) {}
-        std::mem::take(&mut *self.woken.numbers()).into_iter().collect()
+        Ok(std::mem::take(&mut *self.woken.numbers()).into_iter().collect())
     }
 }
 
@@ -105,7 +111,7 @@ enum Kind {
     Reserving(Request<radixkv::Reservation>),
     Acquiring(Request<Acquired>),
     /// Has a reference to the tiers, which keep the mover alive.
-    Starting(Exclusive<TieredStart>, #[allow(dead_code, reason = "holds a reference")] Py<host::TieredCache>),
+    Starting(Exclusive<TieredStart>, Py<host::TieredCache>),
 }
 
 /// Polls a request without the GIL: Python code may copy the blocks that it evicts.
@@ -188,5 +194,12 @@ impl Waiting {
     /// Leaves the queue. Does nothing if the request was served or has left.
     fn close(&mut self) -> PyResult<()> {
         catch(|| self.held.release())?
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        match self.held.peek() {
+            Some(Kind::Starting(_, tiers)) => visit.call(tiers),
+            _ => Ok(()),
+        }
     }
 }

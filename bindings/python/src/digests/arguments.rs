@@ -7,12 +7,12 @@ use std::ptr::with_exposed_provenance_mut;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyTuple};
+use pyo3::{PyTraverseError, PyVisit};
 use radixkv_region::DigestKey;
 
 use super::batch::Span;
-use super::batches::Owner;
 use super::errors;
-use crate::memory::{ACCEPTED, Items, Region, export};
+use crate::memory::{ACCEPTED, Export, Items, Region, export};
 use crate::sequences;
 
 /// Reads keys of `key_bytes` bytes each, from a list or tuple of bytes objects, or from one bytes
@@ -41,6 +41,23 @@ pub(super) fn keys(given: &Bound<'_, PyAny>, key_bytes: usize) -> PyResult<Vec<D
     Ok(keys)
 }
 
+/// The object that keeps the memory of a batch in place.
+pub(super) enum Owner {
+    Nothing,
+    Buffer(Py<Export>),
+    Object(Py<PyAny>),
+}
+
+impl Owner {
+    pub(super) fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
+        match self {
+            Self::Nothing => Ok(()),
+            Self::Buffer(export) => visit.call(export),
+            Self::Object(object) => visit.call(object),
+        }
+    }
+}
+
 /// The memory of the blocks of a batch, and the object that keeps it in place.
 pub(super) struct Memory {
     pub(super) spans: Vec<Span>,
@@ -56,6 +73,7 @@ pub(super) fn in_buffer(
     bytes: usize,
     is_load: bool,
 ) -> PyResult<Memory> {
+    let py = buffer.py();
     let buffer = export(buffer, "buffer")?;
     if !buffer.is_c_contiguous() {
         let message = format!(
@@ -92,7 +110,7 @@ pub(super) fn in_buffer(
     // SAFETY: within the buffer, which `Memory::owner` exports until the batch is done; the class's
     // documentation asks the caller not to touch it until then.
     let span = |offset: &u64| unsafe { Span::new(start.wrapping_add(*offset as usize), bytes) };
-    Ok(Memory { spans: offsets.iter().map(span).collect(), owner: Box::new(buffer) })
+    Ok(Memory { spans: offsets.iter().map(span).collect(), owner: Owner::Buffer(Export::of(py, buffer)?) })
 }
 
 /// Blocks of `bytes` bytes at absolute addresses; the caller guarantees that they are valid.
@@ -110,8 +128,8 @@ pub(super) fn at_addresses(
     // SAFETY: as the method's documentation demands, the caller guarantees that the memory is
     // valid, and that nothing else uses it until the batch is done.
     let span = |address: u64| unsafe { Span::new(with_exposed_provenance_mut(address as usize), bytes) };
-    let owner = owner.map(Bound::unbind);
-    Ok(Memory { spans: addresses.into_iter().map(span).collect(), owner: Box::new(owner) })
+    let owner = owner.map_or(Owner::Nothing, |owner| Owner::Object(owner.unbind()));
+    Ok(Memory { spans: addresses.into_iter().map(span).collect(), owner })
 }
 
 fn check_count(keys: usize, blocks: usize) -> PyResult<()> {

@@ -1,16 +1,13 @@
 //! The batches of a store whose outcomes were not returned yet, and the threads that wait for them.
 
-use std::any::Any;
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use radixkv_region::DigestKey;
 
+use super::arguments::Owner;
 use super::batch::{Batch, Span, Verb};
-
-/// The object that keeps the memory of a batch in place.
-pub(super) type Owner = Box<dyn Any + Send>;
 
 /// A finished batch that is returned to a caller.
 pub(super) struct Handed {
@@ -163,6 +160,12 @@ impl Batches {
 
     pub(super) fn is_closed(&self) -> bool {
         self.lock().is_closed
+    }
+
+    /// Calls `show` with the owners of finished batches, until it fails. It must not take long or
+    /// use this object: the state is locked.
+    pub(super) fn try_for_owners<E>(&self, show: impl FnMut(&Owner) -> Result<(), E>) -> Result<(), E> {
+        self.lock().all.values().filter(|entry| entry.is_done).map(|entry| &entry.owner).try_for_each(show)
     }
 
     /// Refuses new batches, cancels all batches, and waits until all are finished.

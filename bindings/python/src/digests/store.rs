@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
+use pyo3::{PyTraverseError, PyVisit};
 use radixkv_region::Namespace;
 use radixkv_tiers::{Layout, LayoutError};
 
@@ -254,6 +255,16 @@ impl DigestStore {
 
     fn __reduce__(&self) -> PyResult<()> {
         Err(unpicklable("a store", "it belongs to this process: open one in each process"))
+    }
+
+    /// Shows only the owners of finished batches: the garbage collector might clear an owner while
+    /// threads use its memory.
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        // No thread waits for the GIL with one of the two locks. In a forked child they may be
+        // locked for good.
+        let Some(running) = self.held.peek_here() else { return Ok(()) };
+        let running = running.lock().unwrap_or_else(PoisonError::into_inner);
+        running.as_ref().map_or(Ok(()), |running| running.engine.batches.try_for_owners(|owner| owner.traverse(&visit)))
     }
 }
 

@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use radixkv_region::{BatchError, DigestBlocks, DigestKey, Presence};
 
-use super::arguments::{self, Memory};
+use super::arguments::{self, Memory, Owner};
 use super::batch::Verb;
 use super::batches::Handed;
 use super::errors;
@@ -31,7 +31,7 @@ impl DigestStore {
     /// Accepts a batch, and queues it for the store's threads. Returns its number.
     fn submit(&self, verb: Verb, keys: Vec<DigestKey>, memory: Option<Memory>) -> PyResult<u64> {
         let running = self.running()?;
-        let Memory { spans, owner } = memory.unwrap_or_else(|| Memory { spans: Vec::new(), owner: Box::new(()) });
+        let Memory { spans, owner } = memory.unwrap_or_else(|| Memory { spans: Vec::new(), owner: Owner::Nothing });
         catch(|| match running.engine.batches.accept(verb, keys, spans, owner) {
             Ok(batch) => {
                 running.engine.submit(&batch);

@@ -5,7 +5,7 @@
 //! `bytes` object. So a view that outlives the call cannot dangle, and cannot change cached data.
 
 use std::ops::Range;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::PyTypeError;
@@ -17,6 +17,7 @@ use radixkv_host::{HostBlock, MoveError, Mover, ToDevice, ToHost};
 
 use super::exit::Call;
 use crate::lease::unpicklable;
+use crate::memory::Export;
 
 /// A copy between a device block and a host block, which a mover must make.
 #[pyclass(module = "radixkv", frozen)]
@@ -57,10 +58,38 @@ impl BlockCopy {
     fn __reduce__(&self) -> PyResult<()> {
         Err(unpicklable("a copy", "it belongs to a call of the mover"))
     }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.bytes)
+    }
 }
 
 fn range<'py>(py: Python<'py>, range: &Range<usize>) -> PyResult<Bound<'py, PyRange>> {
     PyRange::new(py, range.start as isize, range.end as isize)
+}
+
+/// The Python object that a mover refers to, for the garbage collector: it may refer to the tiers.
+pub(super) enum Referent {
+    Nothing,
+    Code(Arc<PythonMover>),
+    /// The memory of a device array.
+    Memory(Arc<Py<Export>>),
+}
+
+impl Referent {
+    pub(super) fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
+        match self {
+            Self::Nothing => Ok(()),
+            Self::Code(mover) => mover.traverse(visit),
+            Self::Memory(owner) => visit.call(&**owner),
+        }
+    }
+
+    pub(super) fn clear(&self) {
+        if let Self::Code(mover) = self {
+            mover.clear();
+        }
+    }
 }
 
 /// How the Python object is called.
@@ -109,14 +138,14 @@ impl PythonMover {
         Ok(Self { object: Mutex::new(Some(object.clone().unbind())), form, has_views })
     }
 
-    pub(super) fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
+    fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
         // While the garbage collector runs, only a thread without the GIL can hold the lock; then
         // the object is in use.
         let Ok(object) = self.object.try_lock() else { return Ok(()) };
         object.as_ref().map_or(Ok(()), |object| visit.call(object))
     }
 
-    pub(super) fn clear(&self) {
+    fn clear(&self) {
         let object = self.object.lock().unwrap_or_else(PoisonError::into_inner).take();
         // Dropped without the lock, because dropping may run the caller's code.
         drop(object);

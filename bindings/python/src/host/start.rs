@@ -1,6 +1,7 @@
 //! The class `TieredStart`: the lease and the blocks of a new request over tiers.
 
 use pyo3::prelude::*;
+use pyo3::{PyTraverseError, PyVisit};
 
 use crate::cache::Origin;
 use crate::lease::{PrefixMatch, unpicklable};
@@ -73,5 +74,10 @@ impl TieredStart {
 
     fn __reduce__(&self) -> PyResult<()> {
         Err(unpicklable("the start of a request", "it holds blocks of a cache in this process"))
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.lease)?;
+        visit.call(&self.blocks)
     }
 }

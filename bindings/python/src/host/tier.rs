@@ -1,11 +1,13 @@
 //! The class `HostTier`: blocks in host memory, and remote tiers below it.
 
 use std::ops::Range;
+use std::sync::Arc;
 use std::time::Duration;
 
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
+use pyo3::{PyTraverseError, PyVisit};
 use radixkv::NamespaceName;
 use radixkv_host::{Admission, HostBuilder, WritePolicy};
 use radixkv_tiers::Layout;
@@ -16,7 +18,7 @@ use crate::cache::duration;
 use crate::errors::{catch, exception, keep_exception};
 use crate::fork::Held;
 use crate::lease::{parts, unpicklable};
-use crate::memory::Bytes;
+use crate::memory::{Bytes, Export};
 use crate::namespace::Namespace;
 use crate::numbers::{RANK, number, number_or_none, pair};
 use crate::stats::dict;
@@ -56,8 +58,8 @@ use crate::tokens::Tokens;
 #[pyclass(module = "radixkv", frozen, weakref)]
 pub(crate) struct HostTier {
     held: Held<radixkv_host::HostTier>,
-    /// The addresses of the caller's memory, if it gave any.
-    given: Option<Range<usize>>,
+    /// The addresses and the owner of the caller's memory, if it gave any.
+    given: Option<(Range<usize>, Arc<Py<Export>>)>,
 }
 
 impl HostTier {
@@ -66,7 +68,7 @@ impl HostTier {
     }
 
     pub(super) fn given_memory(&self) -> Option<&Range<usize>> {
-        self.given.as_ref()
+        self.given.as_ref().map(|(addresses, _)| addresses)
     }
 }
 
@@ -159,7 +161,7 @@ impl HostTier {
         if memory.is_some() && block_bytes == 0 {
             return Err(PyValueError::new_err("memory needs block_bytes, the size of a block"));
         }
-        let given = memory.as_ref().map(Bytes::addresses);
+        let given = memory.as_ref().map(|memory| (memory.addresses(), memory.owner()));
         builder = match memory {
             Some(memory) => {
                 let claim = Claim::of(memory.addresses()).ok_or_else(|| {
@@ -279,6 +281,10 @@ impl HostTier {
 
     fn __reduce__(&self) -> PyResult<()> {
         Err(unpicklable("a host tier", "it belongs to this process: build one in each process"))
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        self.given.as_ref().map_or(Ok(()), |(_, owner)| visit.call(&**owner))
     }
 }
 

@@ -12,7 +12,7 @@ use thread_local::ThreadLocal;
 use super::claim::overlap;
 use super::device_array::DeviceArray;
 use super::errors as refusals;
-use super::mover::PythonMover;
+use super::mover::{PythonMover, Referent};
 use super::start::TieredStart;
 use super::tier::{self, HostTier, write_policy};
 use crate::cache::{PrefixCache, Shared, duration};
@@ -79,9 +79,7 @@ pub(crate) struct TieredCache {
     held: Held<Tiers>,
     cache: Py<PrefixCache>,
     host: Py<HostTier>,
-    /// The mover, if it is Python code. The garbage collector needs it: it may refer to this
-    /// object.
-    mover: Option<Arc<PythonMover>>,
+    mover: Referent,
 }
 
 impl TieredCache {
@@ -99,20 +97,19 @@ fn remote_wait(given: Option<&Bound<'_, PyAny>>) -> PyResult<RemoteWait> {
     }
 }
 
-/// Configures tiers with a mover. Also returns the mover if it is Python code.
+/// Configures tiers with a mover. Also returns what the mover refers to.
 fn with_mover(
     shared: &Shared,
     host: &HostTier,
     mover: &Bound<'_, PyAny>,
     has_views: bool,
-) -> PyResult<(TieredBuilder, Option<Arc<PythonMover>>)> {
+) -> PyResult<(TieredBuilder, Referent)> {
     let tier = host.tier()?;
-    let builder = |mover| Ok((mover, None));
     if mover.is_none() {
         if tier.block_bytes() > 0 {
             return Err(PyValueError::new_err("mover is None, but the host tier has bytes: pass a mover"));
         }
-        return builder(radixkv_host::TieredCache::builder(&shared.cache, tier, NoCopies));
+        return Ok((radixkv_host::TieredCache::builder(&shared.cache, tier, NoCopies), Referent::Nothing));
     }
     if !has_views && host.given_memory().is_none() {
         let message = "views=False needs a host tier that was built with memory=";
@@ -122,10 +119,10 @@ fn with_mover(
     if has_methods {
         let mover = Arc::new(PythonMover::of(mover, has_views)?);
         let built = radixkv_host::TieredCache::builder(&shared.cache, tier, Arc::clone(&mover));
-        return Ok((built, Some(mover)));
+        return Ok((built, Referent::Code(mover)));
     }
     let bytes = Bytes::of(mover, "mover")?;
-    let (device, size) = (bytes.addresses(), shared.origin.block_size);
+    let (device, owner, size) = (bytes.addresses(), bytes.owner(), shared.origin.block_size);
     if host.given_memory().is_some_and(|host| overlap(host, &device)) {
         return Err(PyValueError::new_err("mover and the memory of the host tier overlap: use separate arrays"));
     }
@@ -135,7 +132,7 @@ fn with_mover(
     }
     let block_bytes = tier.block_bytes().saturating_mul(size) / host_size;
     let array = DeviceArray::new(bytes, size, block_bytes, shared.cache.capacity_blocks())?;
-    builder(radixkv_host::TieredCache::builder(&shared.cache, tier, array))
+    Ok((radixkv_host::TieredCache::builder(&shared.cache, tier, array), Referent::Memory(owner)))
 }
 
 #[pymethods]
@@ -366,13 +363,11 @@ impl TieredCache {
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
         visit.call(&self.cache)?;
         visit.call(&self.host)?;
-        self.mover.as_ref().map_or(Ok(()), |mover| mover.traverse(&visit))
+        self.mover.traverse(&visit)
     }
 
     fn __clear__(&self) {
-        if let Some(mover) = &self.mover {
-            mover.clear();
-        }
+        self.mover.clear();
     }
 }
 
