@@ -36,6 +36,11 @@ impl<T> Handle<T> {
         self.slot.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Whether this process created the handle: methods of a forked child raise ForkError.
+    pub(crate) fn is_of_this_process(&self) -> bool {
+        self.process.is_current()
+    }
+
     /// Whether the handle has a value: it was not released, and no other method has it.
     pub(crate) fn is_held(&self) -> bool {
         if self.process.is_current() {

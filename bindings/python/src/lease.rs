@@ -204,13 +204,14 @@ pub(crate) fn unpicklable(what: &str, reason: &str) -> PyErr {
 /// The longest cached prefix of some tokens: a `Lease` on it, and the ids of its blocks.
 #[pyclass(module = "radixkv", extends = Lease, frozen)]
 pub(crate) struct PrefixMatch {
-    blocks: Vec<BlockId>,
+    blocks: Held<Vec<BlockId>>,
     block_size: usize,
 }
 
 impl PrefixMatch {
     pub(crate) fn new(lease: radixkv::Lease, blocks: Vec<BlockId>, block_size: usize) -> PyClassInitializer<Self> {
-        PyClassInitializer::from(Lease::new(lease, block_size)).add_subclass(Self { blocks, block_size })
+        PyClassInitializer::from(Lease::new(lease, block_size))
+            .add_subclass(Self { blocks: Held::new(blocks), block_size })
     }
 }
 
@@ -218,13 +219,13 @@ impl PrefixMatch {
 impl PrefixMatch {
     /// The ids of the prefix's blocks: a new numpy array, int32, shape (len_blocks,).
     fn blocks<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        Ok(blocks::blocks(py, &self.blocks)?.into_any())
+        Ok(blocks::blocks(py, self.blocks.get()?)?.into_any())
     }
 
     /// The slots of the prefix's tokens, `id * block_size + position in the block`: a new numpy
     /// array, int64, shape (len_tokens,).
     fn slots<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        Ok(blocks::slots(py, &self.blocks, self.block_size)?.into_any())
+        Ok(blocks::slots(py, self.blocks.get()?, self.block_size)?.into_any())
     }
 
     /// Writes the ids to the beginning of `out`, a writable contiguous array or buffer of at least
@@ -232,7 +233,7 @@ impl PrefixMatch {
     ///
     /// Raises TypeError and ValueError, and then writes nothing.
     fn blocks_into(&self, out: &Bound<'_, PyAny>) -> PyResult<usize> {
-        blocks::blocks_into(out, &self.blocks)
+        blocks::blocks_into(out, self.blocks.get()?)
     }
 
     /// Writes the slots to the beginning of `out`, a writable contiguous array or buffer of at
@@ -240,7 +241,7 @@ impl PrefixMatch {
     ///
     /// Raises TypeError and ValueError, and then writes nothing.
     fn slots_into(&self, out: &Bound<'_, PyAny>) -> PyResult<usize> {
-        blocks::slots_into(out, &self.blocks, self.block_size)
+        blocks::slots_into(out, self.blocks.get()?, self.block_size)
     }
 }
 
@@ -248,7 +249,7 @@ impl PrefixMatch {
 /// lease that was passed to `insert`.
 #[pyclass(module = "radixkv", extends = Lease, frozen)]
 pub(crate) struct Inserted {
-    blocks: Vec<BlockId>,
+    blocks: Held<Vec<BlockId>>,
     origin: Origin,
     /// Inserted blocks whose tokens were already cached.
     duplicates: Handle<radixkv::Reservation>,
@@ -258,7 +259,8 @@ pub(crate) struct Inserted {
 impl Inserted {
     pub(crate) fn new(inserted: radixkv::Inserted, origin: Origin) -> PyClassInitializer<Self> {
         let radixkv::Inserted { lease, blocks, duplicates, dropped_tokens, .. } = inserted;
-        let this = Self { blocks, origin, duplicates: Handle::new(duplicates), dropped_tokens };
+        let (blocks, duplicates) = (Held::new(blocks), Handle::new(duplicates));
+        let this = Self { blocks, origin, duplicates, dropped_tokens };
         PyClassInitializer::from(Lease::new(lease, origin.block_size)).add_subclass(this)
     }
 }
@@ -268,7 +270,7 @@ impl Inserted {
     /// The ids of the cached blocks beyond the lease that was passed to `insert`: a new numpy
     /// array, int32, shape (n,). From here on, the request's block table must use these ids.
     fn blocks<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        Ok(blocks::blocks(py, &self.blocks)?.into_any())
+        Ok(blocks::blocks(py, self.blocks.get()?)?.into_any())
     }
 
     /// The number of tokens at the end of the sequence that fill no block. They are not cached.

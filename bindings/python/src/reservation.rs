@@ -212,6 +212,10 @@ impl Reservation {
     }
 
     fn __repr__(&self) -> String {
+        if !self.handle.is_of_this_process() {
+            let released = if self.released() { ", released" } else { "" };
+            return format!("<radixkv.Reservation: of the parent process{released}>");
+        }
         match self.handle.with(|held| held.len()) {
             Ok(len) => format!("<radixkv.Reservation: {len} blocks>"),
             Err(_) => "<radixkv.Reservation: released>".into(),
