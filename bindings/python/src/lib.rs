@@ -22,8 +22,8 @@
 //! thread of `interrupt`.
 //!
 //! Each class with a reference to a Python object has `__traverse__`, so the garbage collector finds
-//! dead cycles. Only `TieredCache` has `__clear__`: a handle gets its references when it is made, so each cycle
-//! contains an object of the caller, and Python clears that one. Therefore verbs work until the drop.
+//! dead cycles. Only `TieredCache` has `__clear__`: a handle gets its references when it is made, so
+//! each cycle contains an object of the caller, which Python clears. Verbs work until the drop.
 //! Memory in use by threads stays: see `memory::Export` and `DigestStore`.
 
 mod blocks;
