@@ -333,8 +333,22 @@ pub(crate) fn new_array<'py, T: numpy::Element>(
 pub(crate) const ACCEPTED: &str =
     "accepted are one-dimensional contiguous arrays and buffers of 32- or 64-bit integers in native byte order";
 
-/// The buffer of an object. One that has no shape, such as a scalar of numpy, raises TypeError.
+/// The buffer of an object. One that has no shape, such as a scalar of numpy, raises TypeError, and
+/// so does one whose items hold Python objects or pointers.
 pub(crate) fn export(object: &Bound<'_, PyAny>, name: &str) -> PyResult<PyUntypedBuffer> {
+    let buffer = exported(object, name)?;
+    if holds_addresses(buffer.format()) {
+        let format = buffer.format().to_string_lossy();
+        let message = format!(
+            "{name} is a buffer of format {format:?}, which holds Python objects or pointers: \
+             pass memory of numbers or bytes"
+        );
+        return Err(PyTypeError::new_err(message));
+    }
+    Ok(buffer)
+}
+
+fn exported(object: &Bound<'_, PyAny>, name: &str) -> PyResult<PyUntypedBuffer> {
     let refused = match PyUntypedBuffer::get(object) {
         Err(refused) if refused.is_instance_of::<PyBufferError>(object.py()) => refused,
         exported => return exported,
@@ -350,6 +364,24 @@ pub(crate) fn export(object: &Bound<'_, PyAny>, name: &str) -> PyResult<PyUntype
         error.set_cause(object.py(), Some(refused));
         error
     })
+}
+
+/// Whether the items of a buffer hold Python objects or pointers, by its format in the syntax of
+/// PEP 3118. Copied bytes would be wrong reference counts and dangling addresses.
+fn holds_addresses(format: &CStr) -> bool {
+    let (mut codes, mut is_name) = (format.to_bytes().iter().peekable(), false);
+    while let Some(code) = codes.next() {
+        match code {
+            // The name of a field is enclosed in colons.
+            b':' => is_name = !is_name,
+            _ if is_name => {}
+            b'O' | b'P' | b'X' | b'z' | b'&' => return true,
+            // `Zf`, `Zd` and `Zg` are complex numbers, another `Z` is a pointer to text.
+            b'Z' if !matches!(codes.peek(), Some(b'f' | b'd' | b'g')) => return true,
+            _ => {}
+        }
+    }
+    false
 }
 
 fn wrong_type(name: &str, given: &str) -> PyErr {

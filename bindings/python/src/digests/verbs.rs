@@ -102,7 +102,8 @@ impl DigestStore {
     /// Returns the number of a batch.
     ///
     /// - keys: as in `exists`.
-    /// - buffer: a C-contiguous buffer with any item type: bytes, memoryview, a numpy array.
+    /// - buffer: a C-contiguous buffer with any item type, except Python objects and pointers:
+    ///   bytes, memoryview, a numpy array.
     /// - offsets: the byte offset of each block, as a sequence or an array of ints; None: one block
     ///   after another from byte 0 on.
     /// - time_to_live: seconds for which the blocks can be found; None: no limit.
