@@ -45,6 +45,10 @@ pub(super) fn layout(error: LayoutError) -> PyErr {
     region("layout", error, vec![])
 }
 
+pub(super) fn layout_of_tier(error: radixkv_tiers::LayoutError) -> PyErr {
+    region("layout", error, vec![])
+}
+
 pub(super) fn io(place: &str, error: &io::Error) -> PyErr {
     region("io", format!("{place}: {error}"), vec![])
 }

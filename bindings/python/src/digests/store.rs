@@ -37,7 +37,8 @@ const MOST_THREADS: usize = 256;
 /// - key_bytes: bytes of each key, 16 to 36. block_bytes: bytes of each block.
 /// - hash_scheme, hash_seed: how the engine computes keys, and the resolved seed.
 /// - layout: how keys and values are arranged in a block.
-/// - rank: (tensor-parallel rank, number of ranks); None means one copy for all ranks.
+/// - rank: (tensor-parallel rank, number of ranks), where ranks count from 0; None means one copy
+///   for all ranks.
 /// - checksum: whether a store computes a checksum of a block's bytes, which every load compares.
 /// - tiers: dicts, from top to bottom: {"type": "files", "folder": ..., "bytes": ...}, and, if the
 ///   wheel was built with the features, {"type": "redis", "url": ...} and {"type": "objects",
@@ -119,6 +120,9 @@ impl DigestStore {
             return Err(PyValueError::new_err("max_in_flight is 0: must be at least 1"));
         }
         let rank = rank.map(|given| pair(&given, "rank", RANK)).transpose()?;
+        if let Some((rank, ranks)) = rank.filter(|(rank, ranks)| rank >= ranks) {
+            return Err(errors::layout_of_tier(LayoutError::Rank { rank, ranks }));
+        }
         let key = encryption_key.as_deref().map(Key::of).transpose()?;
         let named = Namespace::new(namespace, key_bytes, block_bytes)
             .model(model)
@@ -145,8 +149,7 @@ impl DigestStore {
         let settings = settings.into_iter().flatten().enumerate();
         let above = Above::Region(namespace);
         let settings = settings.map(|(at, given)| Settings::of(&given?, at, &above)).collect::<PyResult<Vec<_>>>()?;
-        let refused = |error: LayoutError| errors::region("layout", error, vec![]);
-        let layout = if settings.is_empty() { None } else { Some(below().map_err(refused)?) };
+        let layout = if settings.is_empty() { None } else { Some(below().map_err(errors::layout_of_tier)?) };
         let region = region.region()?;
         let open = || {
             let blocks = Key::open(key.as_ref(), &region, &named).map_err(errors::namespace)?;
