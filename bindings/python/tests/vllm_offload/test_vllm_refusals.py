@@ -79,14 +79,16 @@ def test_keys_of_another_length_are_refused_with_both(opened):
         replica.manager.lookup(b"k" * 20, context)
 
 
-def test_a_job_outside_of_the_memory_fails_and_is_told(opened, monkeypatch):
+@pytest.mark.parametrize("is_load", [False, True])
+@pytest.mark.parametrize("chunk, words", [(64, str(64 * vllm_engine.CHUNK)), (-1, "chunk -1 is negative")])
+def test_a_job_outside_of_the_memory_fails_and_is_told(opened, monkeypatch, chunk, words, is_load):
     replica, told = opened(), []
     monkeypatch.setattr(_tier.logger, "error", lambda text, *values: told.append(text % values))
-    chunks = len(replica.view)
-    job = TransferJob(7, [b"k" * 36], np.array([chunks], dtype=np.int32), False, ReqContext(req_id="first"))
-    replica.tier.submit_store(job)
+    assert len(replica.view) == 64
+    job = TransferJob(7, [b"k" * 36], np.array([chunk], dtype=np.int32), is_load, ReqContext(req_id="first"))
+    (replica.tier.submit_load if is_load else replica.tier.submit_store)(job)
     assert [(result.job_id, result.success) for result in replica.tier.get_finished_jobs()] == [(7, False)]
-    assert str(chunks * vllm_engine.CHUNK) in told[0]
+    assert words in told[0]
 
 
 def test_another_hash_or_seed_than_declared_is_refused_at_the_first_request(opened, monkeypatch):

@@ -152,7 +152,11 @@ class RadixKVTier(SecondaryTierManager):
         # The first keys, if more can never be in flight. A store abandons the rest. A load is
         # repeated for the rest when its keys are looked up again.
         keys = list(job.keys)[: self._most]
-        offsets = job.chunk_ids[: self._most].astype(np.int64) * self.block_size_bytes
+        chunks = job.chunk_ids[: self._most].astype(np.int64)
+        if chunks.min(initial=0) < 0:
+            self._refuse(job, f"chunk {chunks.min()} is negative")
+            return
+        offsets = chunks * self.block_size_bytes
         try:
             # For a load, the time to live of chunks that it puts into the region.
             batch = verb(keys, self._primary_kv_view, offsets, time_to_live=self._time_to_live)
@@ -161,8 +165,11 @@ class RadixKVTier(SecondaryTierManager):
             # A store is abandoned. A load is repeated when its keys are looked up again.
             self._fail(job)
         except radixkv.BatchError as refused:
-            logger.error("radixkv: job %d of tier %r was refused: %s", job.job_id, self.tier_type, refused)
-            self._fail(job, job.keys)
+            self._refuse(job, refused)
+
+    def _refuse(self, job, why):
+        logger.error("radixkv: job %d of tier %r was refused: %s", job.job_id, self.tier_type, why)
+        self._fail(job, job.keys)
 
     def _fail(self, job, lost=()):
         if job.is_promotion:
