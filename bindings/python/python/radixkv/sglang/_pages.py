@@ -64,13 +64,14 @@ class Pieces:
 
     def addresses(self, host_indices, pages):
         """The addresses of the pieces, by their size. Raises ValueError if the number of indices
-        does not match `pages`."""
+        does not match `pages`, or a page is outside of the pool."""
         if host_indices is None or len(host_indices) != pages * self.page_tokens:
             given = "none" if host_indices is None else len(host_indices)
             raise ValueError(
                 f"host pool {self.name!r}: {given} host indices for {pages} pages of {self.page_tokens} tokens, "
                 f"{pages * self.page_tokens} are needed"
             )
+        self._check_within(host_indices[:: self.page_tokens])
         pointers, sizes = self._meta(host_indices)
         if tuple(sizes) != self.sizes * pages:
             raise ValueError(f"host pool {self.name!r}: the sizes of the pieces of its pages have changed")
@@ -80,6 +81,17 @@ class Pieces:
     def whole(self, is_done, size):
         """For each page, whether all its pieces of this size are done."""
         return is_done.reshape(-1, len(self._parts(size))).all(axis=1)
+
+    def _check_within(self, starts):
+        """Raises ValueError if a page that begins at one of these indices is outside of the pool:
+        SGLang computes addresses without a check. A pool without `size` has no known end."""
+        size = getattr(self.host_pool, "size", None)
+        for start in map(int, starts):
+            if start < 0 or size is not None and start + self.page_tokens > size:
+                raise ValueError(
+                    f"host pool {self.name!r}: a page of {self.page_tokens} tokens at host index {start} is outside of "
+                    f"the pool{'' if size is None else f', which has {size} tokens'}"
+                )
 
     def _parts(self, size):
         return [part for part, its in enumerate(self.sizes) if its == size]
