@@ -63,7 +63,8 @@ class RadixKVStorage(HiCacheStorage):
             _log.warning("radixkv: SGLang copies every page twice: set \"interface_v1\": 1 to avoid it")
         self.registered_pools = {}
         self._pieces, self._regions, self._stores = {}, {}, {}
-        self._opening = threading.Lock()
+        # Guards opening and closing.
+        self._opening, self._is_closed = threading.Lock(), False
 
     # --- Pools
 
@@ -172,12 +173,13 @@ class RadixKVStorage(HiCacheStorage):
         return {store.namespace: store.stats() for store in list(self._stores.values())}
 
     def close(self):
-        for closed in [*self._stores.values(), *self._regions.values()]:
-            closed.close()
-        self._stores.clear()
-        self._regions.clear()
-        self._pieces.clear()
-        self.registered_pools.clear()
+        """Closes all stores and regions. Then nothing can be registered or copied."""
+        with self._opening:
+            self._is_closed = True
+            for closed in [*self._stores.values(), *self._regions.values()]:
+                closed.close()
+            for cleared in (self._stores, self._regions, self._pieces, self.registered_pools):
+                cleared.clear()
 
     # --- Stores
 
@@ -229,6 +231,8 @@ class RadixKVStorage(HiCacheStorage):
 
     def _region(self, pool, block_bytes=0):
         """The region of a pool. By default, all have room for as many pages as the KV pool's."""
+        if self._is_closed:
+            raise radixkv.ReleasedError("the storage was closed")
         if pool in self._regions:
             return self._regions[pool]
         config, pieces = self._config, self._pieces.get(pool)
