@@ -22,6 +22,7 @@ use radixkv_tiers::{NotGot, Outcome};
 use super::batch::{Batch, CANCELLED, DONE, FAILED, MISS, Span, Verb};
 use super::batches::Batches;
 use super::below::Below;
+use super::sealing::Key;
 
 /// Maximum number of blocks that a thread takes at a time.
 const CHUNK: usize = 16;
@@ -60,6 +61,8 @@ pub(super) struct Engine {
     pub(super) counts: Counts,
     work: Mutex<Work>,
     bell: Condvar,
+    /// The key of an encrypted namespace. Dropped last, because its count must be complete by then.
+    pub(super) key: Option<Key>,
 }
 
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -67,9 +70,10 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Engine {
-    pub(super) fn new(blocks: DigestBlocks, below: Vec<Below>, most: usize) -> Self {
+    pub(super) fn new(blocks: DigestBlocks, below: Vec<Below>, most: usize, key: Option<Key>) -> Self {
         let (work, bell) = (Mutex::default(), Condvar::new());
-        Self { blocks: Arc::new(blocks), batches: Batches::new(most), below, counts: Counts::default(), work, bell }
+        let (blocks, batches) = (Arc::new(blocks), Batches::new(most));
+        Self { blocks, batches, below, counts: Counts::default(), work, bell, key }
     }
 
     /// Queues a batch for the copying threads.

@@ -9,7 +9,7 @@
 //! | `arguments` | conversion of keys, buffers and addresses that a caller passes |
 //! | `batch`, `batches` | one batch of blocks; the batches that were not returned yet |
 //! | `engine`, `below` | the threads that execute batches; a tier and its pending requests |
-//! | `sealing` | the key of an encrypted namespace |
+//! | `sealing`, `seals` | the key of an encrypted namespace; how often it was used |
 //! | `errors` | errors as exceptions |
 //!
 //! `batch`, `batches`, `below` and `engine` do not use Python, so no thread of a store ever waits
@@ -25,6 +25,8 @@ pub(crate) mod errors;
 mod in_place;
 mod region;
 mod sealing;
+#[cfg(feature = "encryption")]
+mod seals;
 mod store;
 mod verbs;
 

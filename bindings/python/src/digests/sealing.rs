@@ -8,7 +8,7 @@ use radixkv_tiers::Layout;
 
 /// The key of an encrypted namespace.
 #[cfg(feature = "encryption")]
-pub(super) struct Key(radixkv_region::SealKey);
+pub(super) struct Key(super::seals::CountedKey);
 #[cfg(not(feature = "encryption"))]
 pub(super) enum Key {}
 
@@ -18,7 +18,12 @@ impl Key {
         let wrong = |_| {
             pyo3::exceptions::PyValueError::new_err(format!("encryption_key has {} bytes: 32 are needed", given.len()))
         };
-        Ok(Self(radixkv_region::SealKey::new(given.try_into().map_err(wrong)?)))
+        Ok(Self(super::seals::CountedKey::new(given.try_into().map_err(wrong)?)))
+    }
+
+    /// How often all stores of this process have encrypted a block with the key.
+    pub(super) fn seals(&self) -> u64 {
+        self.0.key.seals()
     }
 
     pub(super) fn open(
@@ -27,14 +32,14 @@ impl Key {
         namespace: &Namespace,
     ) -> Result<DigestBlocks, NamespaceError> {
         match key {
-            Some(key) => region.sealed_namespace(namespace, key.0.clone()),
+            Some(key) => region.sealed_namespace(namespace, key.0.key.clone()),
             None => region.namespace(namespace),
         }
     }
 
     pub(super) fn seal(key: Option<&Self>, layout: Layout) -> Layout {
         match key {
-            Some(key) => layout.encrypted(key.0.clone()),
+            Some(key) => layout.encrypted(key.0.key.clone()),
             None => layout,
         }
     }
@@ -45,6 +50,10 @@ impl Key {
     pub(super) fn of(_: &[u8]) -> PyResult<Self> {
         let message = "encryption_key is given: this wheel was built without `encryption`";
         Err(super::errors::region("not_built", message, vec![("feature", "encryption".into())]))
+    }
+
+    pub(super) fn seals(&self) -> u64 {
+        match *self {}
     }
 
     pub(super) fn open(

@@ -45,7 +45,9 @@ const MOST_THREADS: usize = 256;
 ///   "url": ...}.
 /// - threads: number of copying threads. max_in_flight: maximum blocks in batches whose outcomes
 ///   were not returned.
-/// - encryption_key: 32 bytes, for AES-256-GCM (feature `encryption`).
+/// - encryption_key: 32 bytes, for AES-256-GCM (feature `encryption`). All stores of this process
+///   encrypt at most 2^32 times with one key, then storing fails. Other processes and restarts count
+///   again, except within one namespace of one region, whose seals the region counts.
 ///
 /// `store`, `load`, `lookup` and `remove` return the number of a batch immediately. Threads of the
 /// store do the work without the interpreter, and `poll` or `wait` returns the outcomes: one byte
@@ -160,7 +162,7 @@ impl DigestStore {
                 let Opened::Queued(tier) = opened else { unreachable!("a region is refused below a region") };
                 below.push(Below::new(kind, layout.clone(), tier));
             }
-            let engine = Engine::new(blocks, below, max_in_flight);
+            let engine = Engine::new(blocks, below, max_in_flight, key);
             Running::start(engine, threads).map_err(|error| errors::io("threads of the store", &error))
         };
         let running = py.detach(|| catch(open))??;
@@ -208,6 +210,9 @@ impl DigestStore {
 
     /// stats(): returns counts of the blocks of finished batches, and the tiers' statistics, as a
     /// dict.
+    ///
+    /// `seals` is the number of encryptions with the store's key by all stores of this process, also
+    /// closed ones; 0 without encryption.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let running = self.running()?;
         let (engine, dict, below) = (&running.engine, PyDict::new(py), PyList::empty(py));
@@ -218,6 +223,7 @@ impl DigestStore {
         dict.set_item("stored", counts.stored.load(Relaxed))?;
         dict.set_item("failed", counts.failed.load(Relaxed))?;
         dict.set_item("cancelled", counts.cancelled.load(Relaxed))?;
+        dict.set_item("seals", engine.key.as_ref().map_or(0, Key::seals))?;
         for tier in &engine.below {
             let (stats, counted) = (tier.stats(), PyDict::new(py));
             counted.set_item("type", tier.kind)?;
