@@ -337,10 +337,13 @@ pub(crate) const ACCEPTED: &str =
 /// so does one whose items hold Python objects or pointers.
 pub(crate) fn export(object: &Bound<'_, PyAny>, name: &str) -> PyResult<PyUntypedBuffer> {
     let buffer = exported(object, name)?;
-    if holds_addresses(buffer.format()) {
+    // A union or a packed structure of `ctypes` has the format of one byte.
+    let is_opaque = buffer.format().to_bytes() == b"B" && buffer.item_size() > 1;
+    let reason = if is_opaque { "does not show whether it holds" } else { "holds" };
+    if is_opaque || holds_addresses(buffer.format()) {
         let format = buffer.format().to_string_lossy();
         let message = format!(
-            "{name} is a buffer of format {format:?}, which holds Python objects or pointers: \
+            "{name} is a buffer of format {format:?}, which {reason} Python objects or pointers: \
              pass memory of numbers or bytes"
         );
         return Err(PyTypeError::new_err(message));

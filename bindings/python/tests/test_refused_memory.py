@@ -16,6 +16,15 @@ class Fields(ctypes.Structure):
     _fields_ = [("number", ctypes.c_int64), ("object", ctypes.py_object)]
 
 
+class Union(ctypes.Union):
+    _fields_ = [("number", ctypes.c_int64), ("object", ctypes.py_object)]
+
+
+class Packed(ctypes.Structure):
+    _pack_ = 1
+    _fields_ = [("object", ctypes.py_object), ("number", ctypes.c_int64)]
+
+
 MEMORIES = {
     "objects": lambda: np.zeros(BLOCK // 8, dtype=object),
     "a field of objects": lambda: np.zeros(BLOCK // 8, dtype=[("a", "O")]),
@@ -23,6 +32,8 @@ MEMORIES = {
     "a view of objects": lambda: memoryview(np.zeros(BLOCK // 8, dtype=object)),
     "ctypes objects": lambda: memoryview((ctypes.py_object * (BLOCK // 8))()),
     "ctypes fields": lambda: memoryview((Fields * (BLOCK // 8))()),
+    "a ctypes union": lambda: (Union * (BLOCK // 8))(),
+    "packed ctypes fields": lambda: memoryview((Packed * (BLOCK // 8))()),
     "pointers": lambda: memoryview((ctypes.c_void_p * (BLOCK // 8))()),
     "typed pointers": lambda: memoryview((ctypes.POINTER(ctypes.c_int) * (BLOCK // 8))()),
     "text pointers": lambda: memoryview((ctypes.c_char_p * (BLOCK // 8))()),
