@@ -172,6 +172,39 @@ fn blocks_are_trimmed_and_damage_is_found() {
     assert_eq!(said(&place.run("trim --older-than 0s")), "removed 5 blocks, 0 are left\n");
 }
 
+/// The words of the counters of the first two processes, and of the numbers of each namespace.
+fn counters(content: &[u8]) -> Vec<usize> {
+    const SLOTS: usize = 512;
+    const NAMESPACES: usize = 1032;
+    const NAMESPACE: usize = 128;
+    let is_used = |start: &usize| content[8 * start..][..8] != [0; 8];
+    let namespaces = (0..256).map(|place| NAMESPACES + place * NAMESPACE).filter(is_used);
+    let numbers = namespaces.flat_map(|start| start + 3..start + 16);
+    (SLOTS + 1..SLOTS + 8).chain(SLOTS + 9..SLOTS + 16).chain(numbers).collect()
+}
+
+// Holds: RG19.
+#[test]
+fn counters_of_any_value_are_shown() {
+    let (place, damaged) = (Place::new("counters"), Place::new("damaged"));
+    let regions = [fill(&place.0, "one", 5), fill(&place.0, "two", 6)];
+    let whole = fs::read(&place.0).expect("read");
+    let counters = counters(&whole);
+    assert_eq!(counters.len(), 2 * 7 + 2 * 13);
+    for words in counters.iter().map(std::slice::from_ref).chain([&counters[..]]) {
+        let mut content = whole.clone();
+        words.iter().for_each(|word| content[8 * word..][..8].fill(0xff));
+        fs::write(&damaged.0, &content).expect("written");
+        let top = radixkv(words_of(&format!("top --region {}", damaged.path())));
+        for shown in [top, damaged.run("inspect"), damaged.run("inspect --json")] {
+            assert!(shown.status.success(), "words {words:?}: {}", said(&shown));
+        }
+        let verified = damaged.run("verify");
+        assert!(matches!(verified.status.code(), Some(0 | 1)), "words {words:?}: {}", said(&verified));
+    }
+    drop(regions);
+}
+
 /// A `create` that is killed leaves a file with all the memory beside the region's, and perhaps the
 /// region.
 // Holds: RG5.

@@ -69,7 +69,8 @@ impl Shown {
             entry_bytes: census.entry_bytes,
             blocks: namespaces.iter().map(|namespace| namespace.blocks).sum(),
             free: census.free,
-            bytes: namespaces.iter().map(|namespace| namespace.bytes).sum(),
+            // Numbers of a damaged region may be anything.
+            bytes: namespaces.iter().fold(0, |sum, namespace| sum.saturating_add(namespace.bytes)),
             ownerless_blocks: census.ownerless_blocks,
             in_flight: processes.iter().map(|process| process.in_flight).sum(),
             dead_processes: census.processes.iter().filter(|process| process.is_dead).count(),
@@ -186,7 +187,8 @@ impl Namespace {
 
 impl Process {
     fn of(census: &ProcessCensus) -> Self {
-        let lookups = census.hits + census.misses;
+        // Counters of a damaged region may be anything.
+        let lookups = census.hits.saturating_add(census.misses);
         Self {
             pid: census.pid,
             state: if census.is_dead { "dead" } else { "alive" },
