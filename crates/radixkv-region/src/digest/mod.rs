@@ -235,6 +235,31 @@ impl DigestRegion {
         self.open_namespace(&Namespace { is_sealed: false, ..namespace.clone() })
     }
 
+    /// Checks whether [`namespace`](Self::namespace) would open a namespace, or, if `is_encrypted`,
+    /// whether `sealed_namespace` would. Adds nothing, so the caller can first open everything else
+    /// that may fail: a region never forgets a namespace.
+    ///
+    /// # Errors
+    ///
+    /// [`NamespaceError`]. Another process may add namespaces after the check.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use radixkv_region::{DigestLayout, DigestRegion, Memory, Namespace};
+    /// # let layout = DigestLayout::new(64, 8);
+    /// # let region = Arc::new(DigestRegion::format(Memory::anonymous(layout.region_bytes()?)?, &layout)?);
+    /// let namespace = Namespace::new("tenant 7", 32, 64);
+    /// region.check_namespace(&namespace, false)?;
+    /// assert!(region.census().namespaces.is_empty());
+    /// region.namespace(&namespace)?;
+    /// assert!(region.check_namespace(&namespace.dtype("fp8"), false).is_err());
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn check_namespace(&self, namespace: &Namespace, is_encrypted: bool) -> Result<(), NamespaceError> {
+        namespace.check(self.region.layout().block_bytes())?;
+        self.region.table().check(&Namespace { is_sealed: is_encrypted, ..namespace.clone() })
+    }
+
     /// Opens a namespace, encrypted or not as it says itself.
     fn open_namespace(self: &Arc<Self>, namespace: &Namespace) -> Result<DigestBlocks, NamespaceError> {
         namespace.check(self.region.layout().block_bytes())?;

@@ -80,6 +80,28 @@ impl<'a> Table<'a> {
         }
     }
 
+    /// Whether [`open`](Self::open) would open a namespace. Writes nothing.
+    pub(crate) fn check(&self, namespace: &Namespace) -> Result<(), NamespaceError> {
+        let [name, identity] = namespace.hashes();
+        let start = name as usize % NAMESPACES;
+        for place in (0..NAMESPACES).map(|step| (start + step) % NAMESPACES) {
+            let words = self.words(place);
+            // Acquire: E7.
+            let named = words[NAME].load(Acquire);
+            if named == 0 {
+                return Ok(());
+            }
+            if named != name {
+                continue;
+            }
+            // Acquire: E7.
+            let [other, written] = [IDENTITY, WRITTEN].map(|word| words[word].load(Acquire));
+            let is_same = other == 0 || other == identity && (written != identity || &read(words) == namespace);
+            return if is_same { Ok(()) } else { Err(self.mismatch(place, namespace, other, identity)) };
+        }
+        Err(NamespaceError::TooMany { max: NAMESPACES })
+    }
+
     /// The completely written namespaces, with their numbers.
     pub(crate) fn all(&self) -> impl Iterator<Item = (u64, Namespace)> + use<'a> {
         let table = *self;
