@@ -240,7 +240,9 @@ impl Layout {
         if !(MIN_DIGEST_BYTES..=MAX_DIGEST_BYTES).contains(&bytes) {
             return Err(LayoutError::DigestLength { bytes });
         }
-        let scheme = name("hash scheme and seed", format!("{scheme}, seed {seed}"))?;
+        // With its commas escaped, no other scheme and seed have the same text.
+        let escaped = scheme.replace('\\', r"\\").replace(',', r"\,");
+        let scheme = name("hash scheme and seed", format!("{escaped}, seed {seed}"))?;
         Ok(Self { keys: Keys::Digests { bytes, scheme }, ..self })
     }
 

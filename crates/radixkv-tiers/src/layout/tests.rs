@@ -48,6 +48,29 @@ fn a_manifest_is_of_its_layout_alone() {
     }
 }
 
+// Holds: RT1.
+#[test]
+fn a_hash_scheme_and_its_seed_are_not_confused() {
+    let keyed = |scheme: &str, seed: &str| layout().digest_keys(32, scheme, seed).unwrap();
+    // The two of each pair have one text if the parts are only joined, or if only commas are escaped.
+    let pairs = [
+        [("a, seed b", "c"), ("a", "b, seed c")],
+        [(r"a\, seed b", "c"), (r"a\", "b, seed c")],
+        [("a, seed b", "c"), (r"a\", "b, seed c")],
+        [(", seed ", ""), ("", ", seed ")],
+    ];
+    for [one, other] in pairs {
+        let [one, other] = [one, other].map(|(scheme, seed)| keyed(scheme, seed));
+        match one.compare(other.manifest().as_bytes()) {
+            Err(Difference::Field { field: "keys", stored, asked }) => assert_ne!(stored, asked),
+            found => panic!("{one} and {other}: {found:?}"),
+        }
+        let [one, other] = [one, other].map(|layout| layout.digest_block(&[1; 32]).unwrap().key());
+        assert_ne!(one, other);
+    }
+    assert_eq!(keyed("sha256", "a, seed b").keys().unwrap(), "digests of 32 bytes, sha256, seed a, seed b");
+}
+
 #[test]
 fn any_bytes_are_compared() {
     let (layout, text) = (layout(), layout().manifest());
