@@ -140,7 +140,7 @@ impl DigestStore {
         // A tier recognizes the blocks of this store only by the layout.
         let below = || {
             let layout = Layout::new(model, dtype, block_tokens as usize, block_bytes)?
-                .kv_layout(format!("{layout} of {namespace}"))?
+                .kv_layout(arranged(layout, namespace))?
                 .digest_keys(key_bytes, hash_scheme, hash_seed)?;
             match rank {
                 Some((rank, ranks)) => layout.tensor_parallel(rank, ranks),
@@ -275,6 +275,12 @@ impl DigestStore {
         let running = running.lock().unwrap_or_else(PoisonError::into_inner);
         running.as_ref().map_or(Ok(()), |running| running.engine.batches.try_for_owners(|owner| owner.traverse(&visit)))
     }
+}
+
+/// The arrangement of a namespace's blocks, for tiers. With each " of" of the layout escaped, no
+/// other layout and namespace have the same text.
+fn arranged(layout: &str, namespace: &str) -> String {
+    format!("{} of {namespace}", layout.replace('\\', r"\\").replace(" of", r"\ of"))
 }
 
 impl Drop for DigestStore {
