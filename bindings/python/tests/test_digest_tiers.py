@@ -1,4 +1,4 @@
-"""Stores that are opened with tiers: no text is taken for another."""
+"""Stores that are opened with tiers: a refused one changes no region, and no text is taken for another."""
 
 import hashlib
 
@@ -9,6 +9,7 @@ import radixkv
 
 BLOCK = 4096
 FACTS = {"key_bytes": 32, "block_bytes": BLOCK, "model": "a model", "dtype": "bf16", "hash_scheme": "sha256"}
+NAMESPACES = 256
 
 
 @pytest.fixture
@@ -19,6 +20,22 @@ def region():
 
 def files(folder):
     return [{"type": "files", "folder": str(folder), "bytes": 1 << 20}]
+
+
+def test_a_store_whose_tier_is_refused_adds_no_namespace(region, tmp_path):
+    file = tmp_path / "file"
+    file.write_bytes(b"")
+    for number in range(NAMESPACES + 1):
+        with pytest.raises(radixkv.RegionError) as refused:
+            radixkv.DigestStore(region, f"tests {number}", **FACTS, block_tokens=16, tiers=files(file))
+        assert refused.value.kind == "io"
+    for number in range(NAMESPACES):
+        radixkv.DigestStore(region, f"tests {number}", **FACTS, block_tokens=32).close()
+    # What the region refuses is refused before a tier is opened.
+    with pytest.raises(radixkv.RegionError) as refused:
+        radixkv.DigestStore(region, "tests 0", **FACTS, block_tokens=16, tiers=files(tmp_path / "new"))
+    assert (refused.value.kind, refused.value.stored, refused.value.asked) == ("mismatch", "32", "16")
+    assert not (tmp_path / "new").exists()
 
 
 @pytest.mark.parametrize(

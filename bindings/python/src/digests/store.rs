@@ -154,7 +154,8 @@ impl DigestStore {
         let layout = if settings.is_empty() { None } else { Some(below().map_err(errors::layout_of_tier)?) };
         let region = region.region()?;
         let open = || {
-            let blocks = Key::open(key.as_ref(), &region, &named).map_err(errors::namespace)?;
+            // The region never forgets a namespace: it is added after the tiers are open.
+            region.check_namespace(&named, key.is_some()).map_err(errors::namespace)?;
             let layout = layout.map(|layout| Key::seal(key.as_ref(), layout));
             let mut below = Vec::with_capacity(settings.len());
             for (settings, layout) in settings.into_iter().zip(layout.iter().cycle()) {
@@ -162,6 +163,7 @@ impl DigestStore {
                 let Opened::Queued(tier) = opened else { unreachable!("a region is refused below a region") };
                 below.push(Below::new(kind, layout.clone(), tier));
             }
+            let blocks = Key::open(key.as_ref(), &region, &named).map_err(errors::namespace)?;
             let engine = Engine::new(blocks, below, max_in_flight, key);
             Running::start(engine, threads).map_err(|error| errors::io("threads of the store", &error))
         };
