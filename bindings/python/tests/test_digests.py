@@ -341,7 +341,7 @@ def test_bad_settings_are_refused(region):
         ({"max_in_flight": 0}, ValueError, "max_in_flight is 0"),
         ({"rank": (5, 2)}, radixkv.RegionError, "rank 5 is out of range: the 2 ranks count from 0"),
         ({"rank": (0, 0)}, radixkv.RegionError, "rank 0 is out of range: the 0 ranks count from 0"),
-        ({"rank": (-1, 2)}, ValueError, "-1 is negative"),
+        ({"rank": (-1, 2)}, ValueError, r"rank is \(-1, 2\): must be"),
         ({"tiers": ["files"]}, TypeError, r"tiers\[0\] is files"),
         ({"tiers": [{"type": "tape"}]}, radixkv.RegionError, "\"tape\": accepted are"),
         ({"tiers": [{"type": "files", "folder": "f"}]}, TypeError, 'has no "bytes"'),
