@@ -85,13 +85,15 @@ class Pieces:
     def _check_within(self, starts):
         """Raises ValueError if a page that begins at one of these indices is outside of the pool:
         SGLang computes addresses without a check. A pool without `size` has no known end."""
-        size = getattr(self.host_pool, "size", None)
-        for start in map(int, starts):
-            if start < 0 or size is not None and start + self.page_tokens > size:
-                raise ValueError(
-                    f"host pool {self.name!r}: a page of {self.page_tokens} tokens at host index {start} is outside of "
-                    f"the pool{'' if size is None else f', which has {size} tokens'}"
-                )
+        size, starts = getattr(self.host_pool, "size", None), np.asarray(starts)
+        is_outside = starts < 0
+        if size is not None:
+            is_outside |= starts > size - self.page_tokens
+        if is_outside.any():
+            raise ValueError(
+                f"host pool {self.name!r}: a page of {self.page_tokens} tokens at host index {starts[is_outside][0]} is "
+                f"outside of the pool{'' if size is None else f', which has {size} tokens'}"
+            )
 
     def _parts(self, size):
         return [part for part, its in enumerate(self.sizes) if its == size]
