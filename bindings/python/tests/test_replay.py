@@ -144,6 +144,8 @@ def threads():
     return len(os.listdir("/proc/self/task"))
 
 path, options = sys.argv[1], eval(sys.argv[2])
+# Jobs that a shell starts in the background begin with this signal ignored.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 before = threads()
 timer = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT))
 timer.start()
