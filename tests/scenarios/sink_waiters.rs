@@ -8,7 +8,7 @@ use std::sync::{
     Mutex,
     mpsc::{Sender, channel},
 };
-use std::thread;
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 #[cfg(feature = "async")]
@@ -18,7 +18,22 @@ use radixkv::{BlockRequest, EvictedBatch, PrefixCache, ReserveError};
 #[cfg(feature = "async")]
 use crate::eviction_sink::Keeping;
 use crate::eviction_sink::{LONG, bench, cache_again, keeping};
-use crate::sequence;
+use crate::{Bench, sequence};
+
+/// A thread that waits for two blocks.
+fn waiter_for_two(bench: &Bench) -> JoinHandle<Result<usize, ReserveError>> {
+    let session = bench.cache.session();
+    thread::spawn(move || {
+        let request = BlockRequest::new(2).until(Instant::now() + LONG);
+        session.reserve(request).map(|blocks| blocks.len())
+    })
+}
+
+fn wait_until_one_waits(bench: &Bench) {
+    while bench.cache.stats().waiting_requests == 0 {
+        thread::yield_now();
+    }
+}
 
 // Holds: RE4.
 #[test]
@@ -30,14 +45,8 @@ fn who_waits_counts_on_what_it_keeps_and_is_woken_by_its_return() {
     assert_eq!(bench.cache.evict(2), 2);
     let held = kept.recv().expect("the first run");
     let lease = bench.matched(&sequence(2, 8));
-    let session = bench.cache.session();
-    let waiter = thread::spawn(move || {
-        let request = BlockRequest::new(2).until(Instant::now() + LONG);
-        session.reserve(request).map(|blocks| blocks.len())
-    });
-    while bench.cache.stats().waiting_requests == 0 {
-        thread::yield_now();
-    }
+    let waiter = waiter_for_two(&bench);
+    wait_until_one_waits(&bench);
     // It is woken, and leaves this run where it is.
     drop(lease);
     thread::sleep(Duration::from_millis(20));
@@ -55,15 +64,9 @@ fn who_waits_for_what_it_keeps_evicts_others_once_it_is_removed() {
     let bench = bench(PrefixCache::builder(4, 4).eviction_sink(sink));
     bench.serve_at(1, &sequence(1, 8));
     bench.serve_at(2, &sequence(2, 8));
-    let session = bench.cache.session();
-    let waiter = thread::spawn(move || {
-        let request = BlockRequest::new(2).until(Instant::now() + LONG);
-        session.reserve(request).map(|blocks| blocks.len())
-    });
+    let waiter = waiter_for_two(&bench);
     let held = kept.recv().expect("the first run");
-    while bench.cache.stats().waiting_requests == 0 {
-        thread::yield_now();
-    }
+    wait_until_one_waits(&bench);
     // It sleeps.
     thread::sleep(Duration::from_millis(50));
     bench.cache.settings().remove_eviction_sink();
@@ -125,11 +128,7 @@ fn a_request_that_may_wait_evicts_nothing_past_it() {
     let bench = bench(PrefixCache::builder(4, 4).eviction_sink(sink));
     bench.serve_at(1, &sequence(1, 8));
     bench.serve_at(2, &sequence(2, 8));
-    let session = bench.cache.session();
-    let waiter = thread::spawn(move || {
-        let request = BlockRequest::new(2).until(Instant::now() + LONG);
-        session.reserve(request).map(|blocks| blocks.len())
-    });
+    let waiter = waiter_for_two(&bench);
     let batch = kept.recv().expect("the first run");
     while bench.cache.stats().waiting_requests == 0 && !waiter.is_finished() {
         thread::yield_now();
@@ -200,14 +199,8 @@ fn it_is_told_that_one_that_waits_needs_the_blocks() {
     let bench = bench(PrefixCache::builder(4, 2).eviction_sink(sink));
     bench.serve_at(1, &sequence(1, 8));
     let lease = bench.matched(&sequence(1, 8));
-    let session = bench.cache.session();
-    let waiter = thread::spawn(move || {
-        let request = BlockRequest::new(2).until(Instant::now() + LONG);
-        session.reserve(request).map(|blocks| blocks.len())
-    });
-    while bench.cache.stats().waiting_requests == 0 {
-        thread::yield_now();
-    }
+    let waiter = waiter_for_two(&bench);
+    wait_until_one_waits(&bench);
     drop(lease);
     let batch = kept.recv().expect("both blocks");
     assert!(batch.is_needed);
