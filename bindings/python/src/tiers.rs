@@ -195,7 +195,7 @@ impl<'py> Fields<'py> {
             |error: &PyErr| error.is_instance_of::<PyTypeError>(py) || error.is_instance_of::<PyValueError>(py);
         let fields = match py.get_type::<PyDict>().call1((given,)) {
             Ok(dict) => dict.cast_into::<PyDict>()?,
-            // `dict` refuses with these two what is no mapping. A mapping has `keys`: its code raised.
+            // An object with `keys` is a mapping, so its own code has raised the exception.
             Err(error) if !is_refusal(&error) || given.hasattr("keys")? => return Err(error),
             Err(_) => {
                 let message = |text: &str| format!("tiers[{at}] is {text}: a tier must be a dict with a \"type\"");

@@ -97,7 +97,7 @@ fn remote_wait(given: Option<&Bound<'_, PyAny>>) -> PyResult<RemoteWait> {
     }
 }
 
-/// Configures tiers with a mover. Also returns what the mover refers to.
+/// The builder of tiers with this mover, and the Python object that the mover uses.
 fn with_mover(
     shared: &Shared,
     host: &HostTier,
