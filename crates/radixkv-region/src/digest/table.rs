@@ -35,6 +35,12 @@ const NUMBERS_AT: usize = 8;
 const TEXTS_AT: usize = 16;
 const TEXT_WORDS: usize = TEXT / WORD + 1;
 
+/// The places in which a namespace may be, by the hash of its name, in the order of the search.
+fn places(name: u64) -> impl Iterator<Item = usize> {
+    let start = name as usize % NAMESPACES;
+    (0..NAMESPACES).map(move |step| (start + step) % NAMESPACES)
+}
+
 /// The table of namespaces of a region.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Table<'a> {
@@ -51,14 +57,12 @@ impl<'a> Table<'a> {
     /// least 1.
     pub(crate) fn open(&self, namespace: &Namespace) -> Result<u64, NamespaceError> {
         let [name, identity] = namespace.hashes();
-        let start = name as usize % NAMESPACES;
-        let mut places = (0..NAMESPACES).map(|step| (start + step) % NAMESPACES);
         // Acquire: E7. Release: margin, the following stores have their own.
         let is_named = |word: &AtomicU64| match word.compare_exchange(0, name, AcqRel, Acquire) {
             Ok(_) => true,
             Err(seen) => seen == name,
         };
-        let place = places.find(|place| is_named(&self.words(*place)[NAME]));
+        let place = places(name).find(|place| is_named(&self.words(*place)[NAME]));
         let place = place.ok_or(NamespaceError::TooMany { max: NAMESPACES })?;
         let words = self.words(place);
         // Acquire: E7. Release: margin.
@@ -83,23 +87,18 @@ impl<'a> Table<'a> {
     /// Whether [`open`](Self::open) would open a namespace. Writes nothing.
     pub(crate) fn check(&self, namespace: &Namespace) -> Result<(), NamespaceError> {
         let [name, identity] = namespace.hashes();
-        let start = name as usize % NAMESPACES;
-        for place in (0..NAMESPACES).map(|step| (start + step) % NAMESPACES) {
-            let words = self.words(place);
-            // Acquire: E7.
-            let named = words[NAME].load(Acquire);
-            if named == 0 {
-                return Ok(());
-            }
-            if named != name {
-                continue;
-            }
-            // Acquire: E7.
-            let [other, written] = [IDENTITY, WRITTEN].map(|word| words[word].load(Acquire));
-            let is_same = other == 0 || other == identity && (written != identity || &read(words) == namespace);
-            return if is_same { Ok(()) } else { Err(self.mismatch(place, namespace, other, identity)) };
-        }
-        Err(NamespaceError::TooMany { max: NAMESPACES })
+        // Acquire: E7.
+        let mut named = places(name).map(|place| (place, self.words(place)[NAME].load(Acquire)));
+        let place = match named.find(|(_, named)| [0, name].contains(named)) {
+            None => return Err(NamespaceError::TooMany { max: NAMESPACES }),
+            Some((_, 0)) => return Ok(()),
+            Some((place, _)) => place,
+        };
+        let words = self.words(place);
+        // Acquire: E7.
+        let [other, written] = [IDENTITY, WRITTEN].map(|word| words[word].load(Acquire));
+        let is_same = other == 0 || other == identity && (written != identity || &read(words) == namespace);
+        if is_same { Ok(()) } else { Err(self.mismatch(place, namespace, other, identity)) }
     }
 
     /// The completely written namespaces, with their numbers.
