@@ -10,7 +10,6 @@
     doc = "- [`guide::admission`]: in which order to take blocks, wait for them and give them up."
 )]
 //! - [`compare`] and [`key`]: comparing tokens, for schedulers and for restored blocks.
-#![cfg_attr(feature = "diagnostics", doc = "- [`diagnostics`]: which invariant of a cache is broken, in detail.")]
 
 mod block;
 mod cache;
@@ -34,8 +33,6 @@ mod sync;
 mod tree;
 
 pub use block::{BlockId, write_slots};
-#[cfg(feature = "diagnostics")]
-pub use cache::diagnostics;
 pub use cache::{
     Acquired, AdoptError, BlockRequest, BuildError, Builder, CacheEvent, CachedRun, Clock, EventBatch, Evicted,
     EvictedBatch, Eviction, EvictionReason, EvictionSink, ExternalPool, GrowError, InsertError, InsertErrorKind,

@@ -48,8 +48,6 @@ pub use blocks::fork::PendingCopy;
 pub use blocks::growing::GrowError;
 pub use blocks::reservation::{Reservation, ReserveError};
 pub use builder::{BuildError, Builder};
-#[cfg(feature = "diagnostics")]
-pub use checks::diagnostics;
 pub use checks::violation::Violation;
 pub use clock::Clock;
 pub use eviction::background::{Eviction, Watermarks};

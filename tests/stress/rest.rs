@@ -37,6 +37,6 @@ pub fn check(cache: &PrefixCache, empty: Stats) {
 
 pub fn sound(cache: &PrefixCache) {
     if let Err(violation) = cache.validate() {
-        panic!("{violation:?}: {violation}");
+        panic!("{violation}");
     }
 }

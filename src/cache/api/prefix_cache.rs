@@ -609,13 +609,19 @@ impl PrefixCache {
 
     /// Checks every invariant of tree, pool, queue, ranking and counts.
     ///
-    /// Meant for tests and for a cache at rest: while other threads use the cache it may report a
-    /// change in progress. Walks the whole index, and takes the evictor's lock.
+    /// It compares everything that the cache keeps twice: the tree with its own links and lengths,
+    /// every cached block with the pool, and the evictor's counts, candidates and deadlines with
+    /// the tree. It changes only what [`settle`](Self::settle) would change.
+    ///
+    /// Call it in tests, after the threads have stopped, and in an engine at rest when a wrong
+    /// answer is suspected: while other threads use the cache it may report a change in progress.
+    /// It walks the whole index and holds the evictor's lock meanwhile: time and memory are linear
+    /// in cached blocks, runs and points.
     ///
     /// # Errors
     ///
-    /// The first broken invariant found: a bug of this crate. The feature `diagnostics` adds its
-    /// place and numbers.
+    /// The first broken invariant found, with its place and numbers: a bug of this crate, or memory
+    /// that other code overwrote.
     ///
     /// # Examples
     ///
@@ -628,7 +634,7 @@ impl PrefixCache {
         self.inner.evicting(|evictor, resources| {
             evictor.settle(resources);
             evictor.account_leases(&mut LeasePass::default(), usize::MAX, resources);
-            validate(&self.inner, evictor, resources).map_err(Violation)
+            validate(&self.inner, evictor, resources)
         })
     }
 

@@ -3,8 +3,7 @@
 //! | file | holds |
 //! |---|---|
 //! | `validate` | the checks |
-//! | `violation`, `diagnostics` | the report |
+//! | `violation` | the report |
 
-pub mod diagnostics;
 pub(in crate::cache) mod validate;
 pub(in crate::cache) mod violation;

@@ -7,18 +7,14 @@
 use std::collections::HashMap;
 
 use super::tree::{children_of, points_of};
-use crate::cache::checks::diagnostics::{BrokenInvariant, Mismatch, PointAt, RunAt, ensure};
+use crate::cache::checks::violation::{Place, Violation, ensure, ensure_equal};
 use crate::cache::evictor::{Evictor, Resources, Totals};
 use crate::reclaim::Ref;
 use crate::sync::atomic::Ordering::Acquire;
 use crate::tree::{NamespaceAccount, Point, Run};
 
 /// Checks the accounts of `runs`, which are ordered by space, each with the trunk first.
-pub(super) fn check(
-    runs: &[Ref<'_, Run>],
-    evictor: &Evictor<'_>,
-    resources: Resources<'_>,
-) -> Result<(), BrokenInvariant> {
+pub(super) fn check(runs: &[Ref<'_, Run>], evictor: &Evictor<'_>, resources: Resources<'_>) -> Result<(), Violation> {
     let mut found = Totals::default();
     let mut namespaces = HashMap::new();
     for space in runs.chunk_by(|_, next| !next.is_trunk()) {
@@ -44,39 +40,41 @@ pub(super) fn check(
 
 /// Checks a namespace's account over all its spaces, and that the evictor has noted it if it
 /// exceeds its quota.
-fn check_holdings(account: &NamespaceAccount, found: [usize; 2], evictor: &Evictor<'_>) -> Result<(), BrokenInvariant> {
+fn check_holdings(account: &NamespaceAccount, found: [usize; 2], evictor: &Evictor<'_>) -> Result<(), Violation> {
     let [cached, protected] = found;
-    Mismatch { recorded: account.cached(), found: cached }.settle(BrokenInvariant::NamespaceCached)?;
-    Mismatch { recorded: account.protected(), found: protected }.settle(BrokenInvariant::NamespaceProtected)?;
+    ensure_equal(account.cached(), cached, "a namespace's count of cached blocks is wrong")?;
+    ensure_equal(account.protected(), protected, "a namespace's count of protected blocks is wrong")?;
     let group = account.group.get(&evictor.owner).filter(|group| {
         let has_candidates = evictor.choose_of(*group).is_some();
         has_candidates && account.excess() > 0 && evictor.common.listeners.quotas.limited.contains_key(group)
     });
     let noted = group.is_none_or(|group| evictor.common.listeners.quotas.is_noted(group));
-    ensure(noted, || BrokenInvariant::QuotaMissed { cached, excess: account.excess() })
+    ensure(
+        noted,
+        "the evictor has not recorded that a namespace exceeds its quota",
+        format_args!("{cached} cached, {} beyond the quota", account.excess()),
+    )
 }
 
-fn check_totals(recorded: &Totals, found: &Totals) -> Result<(), BrokenInvariant> {
-    let total = |recorded, found| Mismatch { recorded, found };
-    total(recorded.evictable, found.evictable).settle(BrokenInvariant::EvictableTotal)?;
-    total(recorded.protected, found.protected).settle(BrokenInvariant::ProtectedTotal)?;
-    total(recorded.runs, found.runs).settle(BrokenInvariant::RunTotal)?;
-    total(recorded.points, found.points).settle(BrokenInvariant::PointTotal)?;
+fn check_totals(recorded: &Totals, found: &Totals) -> Result<(), Violation> {
+    ensure_equal(recorded.evictable, found.evictable, "the count of evictable blocks is wrong")?;
+    ensure_equal(recorded.protected, found.protected, "the count of protected blocks is wrong")?;
+    ensure_equal(recorded.runs, found.runs, "the count of runs is wrong")?;
+    ensure_equal(recorded.points, found.points, "the count of points is wrong")?;
     let cached = found.evictable + found.protected;
     let (inserted, evicted) = (recorded.inserted, recorded.evicted);
     let gone = evicted + recorded.aged + recorded.cleared + recorded.invalidated;
     let flows = inserted.checked_sub(gone) == Some(cached as u64);
-    ensure(flows, || BrokenInvariant::Flow { inserted, gone, cached })
+    ensure(
+        flows,
+        "the inserted blocks are not the sum of the cached and the removed blocks",
+        format_args!("{inserted} inserted, {cached} cached, {gone} removed"),
+    )
 }
 
 /// Checks that the evictor keeps no list of points for a trunk and files no root.
-fn check_trunk<'g>(
-    trunk: Ref<'g, Run>,
-    evictor: &Evictor<'_>,
-    resources: Resources<'g>,
-) -> Result<(), BrokenInvariant> {
-    let listed = trunk.account.with(&evictor.owner, |account| account.points.len());
-    ensure(listed == 0, || BrokenInvariant::PointList { run: RunAt::of(trunk), listed, live: 0 })?;
+fn check_trunk<'g>(trunk: Ref<'g, Run>, evictor: &Evictor<'_>, resources: Resources<'g>) -> Result<(), Violation> {
+    check_list(trunk, &[], evictor)?;
     points_of(trunk, resources).into_iter().try_for_each(|root| check_active_children(root, evictor, resources))
 }
 
@@ -86,11 +84,11 @@ fn check_run<'g>(
     found: &mut Totals,
     evictor: &Evictor<'_>,
     resources: Resources<'g>,
-) -> Result<(), BrokenInvariant> {
-    let at = RunAt::of(run);
+) -> Result<(), Violation> {
+    let at = Place::of(run);
     let whole = run.word().len();
     let registered = run.account.with(&evictor.owner, |account| account.is_registered() && account.len == whole);
-    ensure(registered, || BrokenInvariant::RunUnregistered(at))?;
+    ensure(registered, "a run is not registered with the evictor", at)?;
     let points = points_of(run, resources);
     for &point in &points {
         check_point(point, evictor, resources)?;
@@ -104,7 +102,11 @@ fn check_run<'g>(
     let active = points.iter().rev().find(is_active);
     let deepest = active.map_or(0, |point| point.depth());
     let recorded = run.account.with(&evictor.owner, |account| account.protected);
-    ensure(recorded == deepest, || BrokenInvariant::ProtectedDepth { run: at, recorded, deepest })?;
+    ensure(
+        recorded == deepest,
+        "a run's protected depth is not that of its deepest active point",
+        format_args!("{at}, {recorded} recorded, {deepest} found"),
+    )?;
     let protected = run.blocks_to(deepest, resources.layout_of(run));
     found.protected += protected;
     found.evictable += run.blocks_to(run.word().len(), resources.layout_of(run)) - protected;
@@ -112,18 +114,18 @@ fn check_run<'g>(
     Ok(())
 }
 
-fn check_point<'g>(
-    point: Ref<'g, Point>,
-    evictor: &Evictor<'_>,
-    resources: Resources<'g>,
-) -> Result<(), BrokenInvariant> {
-    let at = PointAt::on(point.run(), point.depth());
+fn check_point<'g>(point: Ref<'g, Point>, evictor: &Evictor<'_>, resources: Resources<'g>) -> Result<(), Violation> {
+    let at = Place::on(point.run(), point.depth());
     let account = point.account.get(&evictor.owner);
-    ensure(account.is_known(), || BrokenInvariant::PointUnknown(at))?;
+    ensure(account.is_known(), "a point is not known to the evictor", at)?;
     // Acquire: as the evictor reads it.
     let word = point.word.load(Acquire);
     let (leases, is_told) = (word.leases(), word.leases() > 0 && !word.is_silent());
-    ensure(account.is_leased() == is_told, || BrokenInvariant::LeaseAccount { point: at, leases })?;
+    ensure(
+        account.is_leased() == is_told,
+        "the evictor's account of a point's leases is wrong",
+        format_args!("{at}, {leases} leases"),
+    )?;
     check_active_children(point, evictor, resources)
 }
 
@@ -131,19 +133,27 @@ fn check_active_children<'g>(
     point: Ref<'g, Point>,
     evictor: &Evictor<'_>,
     resources: Resources<'g>,
-) -> Result<(), BrokenInvariant> {
+) -> Result<(), Violation> {
     let recorded = point.account.get(&evictor.owner).active_children();
     let is_active = |run: &Ref<'_, Run>| run.account.with(&evictor.owner, |account| account.protected > 0);
     let found = children_of(point, evictor, resources).iter().filter(|&run| is_active(run)).count();
-    let at = PointAt::on(point.run(), point.depth());
-    Mismatch { recorded, found }.settle(|counts| BrokenInvariant::ActiveChildren(at, counts))
+    let at = Place::on(point.run(), point.depth());
+    ensure(
+        recorded == found,
+        "a point's count of active child runs is wrong",
+        format_args!("{at}, {recorded} recorded, {found} found"),
+    )
 }
 
 /// Checks the evictor's list by address, because wrong entries may point to freed memory.
-fn check_list(run: Ref<'_, Run>, points: &[Ref<'_, Point>], evictor: &Evictor<'_>) -> Result<(), BrokenInvariant> {
+fn check_list(run: Ref<'_, Run>, points: &[Ref<'_, Point>], evictor: &Evictor<'_>) -> Result<(), Violation> {
     run.account.with(&evictor.owner, |account| {
         let same = account.points.iter().eq(points.iter().map(|point| point.link()));
         let (listed, live) = (account.points.len(), points.len());
-        ensure(same, || BrokenInvariant::PointList { run: RunAt::of(run), listed, live })
+        ensure(
+            same,
+            "the evictor's list of a run's points differs from its points in order of depth",
+            format_args!("{}, {listed} listed, {live} found", Place::of(run)),
+        )
     })
 }

@@ -25,7 +25,7 @@ mod tree;
 #[cfg(test)]
 mod tests;
 
-use super::diagnostics::{BrokenInvariant, Mismatch};
+use super::violation::{Violation, ensure_equal};
 use crate::cache::evictor::{Evictor, Resources};
 use crate::cache::inner::Inner;
 use crate::sync::gauge::Relaxed;
@@ -35,7 +35,7 @@ pub(in crate::cache) fn validate(
     inner: &Inner,
     evictor: &Evictor<'_>,
     resources: Resources<'_>,
-) -> Result<(), BrokenInvariant> {
+) -> Result<(), Violation> {
     tree::check_rest(evictor, resources)?;
     let spaces = tree::spaces(inner, evictor, resources)?;
     let mut runs = Vec::new();
@@ -44,8 +44,8 @@ pub(in crate::cache) fn validate(
         tree::walk(space, evictor, resources, &mut runs)?;
     }
     for recorded in [evictor.common.listeners.hidden.len(), counted] {
-        let hidden = Mismatch { recorded, found: tree::hidden(&runs, resources) };
-        hidden.settle(BrokenInvariant::HiddenCount)?;
+        let found = tree::hidden(&runs, resources);
+        ensure_equal(recorded, found, "the number of partly invalidated runs is wrong")?;
     }
     blocks::check(inner, &runs, evictor, resources)?;
     accounts::check(&runs, evictor, resources)?;

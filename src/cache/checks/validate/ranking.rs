@@ -3,7 +3,7 @@
 //! changes its candidate's stats without a use.
 
 use super::tree::points_of;
-use crate::cache::checks::diagnostics::{BrokenInvariant, Mismatch, PointAt, ensure};
+use crate::cache::checks::violation::{Place, Violation, broken, ensure, ensure_equal};
 use crate::cache::evictor::{Evictor, Ranking, Resources, Shard};
 use crate::policy::{CandidateEntry, CandidateStats, Policy};
 use crate::reclaim::Ref;
@@ -11,11 +11,7 @@ use crate::sync::atomic::Ordering::Acquire;
 use crate::tree::{Point, Run};
 
 /// Checks the policy and its slots against the points of `runs`.
-pub(super) fn check(
-    runs: &[Ref<'_, Run>],
-    evictor: &Evictor<'_>,
-    resources: Resources<'_>,
-) -> Result<(), BrokenInvariant> {
+pub(super) fn check(runs: &[Ref<'_, Run>], evictor: &Evictor<'_>, resources: Resources<'_>) -> Result<(), Violation> {
     evictor.shards().try_for_each(|shard| check_shard(shard, runs, evictor, resources))
 }
 
@@ -24,7 +20,7 @@ fn check_shard(
     runs: &[Ref<'_, Run>],
     evictor: &Evictor<'_>,
     resources: Resources<'_>,
-) -> Result<(), BrokenInvariant> {
+) -> Result<(), Violation> {
     let (mut candidates, mut moments) = (0, 0);
     for &run in runs.iter().filter(|run| run.shard() == shard.id) {
         for point in points_of(run, resources) {
@@ -35,38 +31,35 @@ fn check_shard(
         }
     }
     let ranking = &shard.ranking;
-    let recorded = ranking.due.count().ok_or(BrokenInvariant::UnsoundMoments)?;
-    Mismatch { recorded, found: moments }.settle(BrokenInvariant::MomentCount)?;
-    ensure(ranking.policy.is_sound(), || BrokenInvariant::UnsoundPolicy)?;
-    Mismatch { recorded: ranking.policy.len(), found: candidates }.settle(BrokenInvariant::FiledCount)?;
+    let due = ranking.due.count();
+    let recorded = due.ok_or_else(|| broken("the evictor's list of future rank changes contradicts itself", ""))?;
+    ensure_equal(recorded, moments, "the number of future rank changes is wrong")?;
+    ensure(ranking.policy.is_sound(), "the policy's structure is broken", "")?;
+    ensure_equal(ranking.policy.len(), candidates, "the policy's number of candidates is wrong")?;
     check_incoming(ranking)?;
     // While candidates are being sorted, the order may lack some of them.
     if let Some(order) = ranking.aging.order().filter(|_| !evictor.is_sorting()) {
-        ensure(order.is_sound(), || BrokenInvariant::UnsoundPolicy)?;
-        Mismatch { recorded: order.len(), found: candidates }.settle(BrokenInvariant::AgingCount)?;
+        ensure(order.is_sound(), "the policy's structure is broken", "")?;
+        ensure_equal(order.len(), candidates, "the number of candidates ordered by last use is wrong")?;
     }
     let occupied = ranking.slots().iter().count();
-    Mismatch { recorded: occupied, found: candidates }.settle(BrokenInvariant::SlotCount)?;
+    ensure_equal(occupied, candidates, "the number of slots that lead to a candidate is wrong")?;
     check_vacant(ranking, occupied)
 }
 
 /// Checks that a point is filed correctly; returns whether it is a candidate.
-fn check_point(
-    point: Ref<'_, Point>,
-    evictor: &Evictor<'_>,
-    resources: Resources<'_>,
-) -> Result<bool, BrokenInvariant> {
-    let at = PointAt::on(point.run(), point.depth());
+fn check_point(point: Ref<'_, Point>, evictor: &Evictor<'_>, resources: Resources<'_>) -> Result<bool, Violation> {
+    let at = Place::on(point.run(), point.depth());
     let slot = point.account.get(&evictor.owner).candidate;
     let slot = match (is_candidate(point, evictor, resources), slot) {
         (false, None) => return Ok(false),
-        (false, Some(_)) => return Err(BrokenInvariant::WronglyFiled(at)),
-        (true, None) => return Err(BrokenInvariant::NotFiled(at)),
+        (false, Some(_)) => return Err(broken("a candidate of the policy is not the idle end of a run", at)),
+        (true, None) => return Err(broken("an idle end of a run is not a candidate of the policy", at)),
         (true, Some(slot)) => slot,
     };
     let ranking = &evictor.of(point.run()).ranking;
     let leads_back = ranking.at(slot) == Some(point.link());
-    ensure(leads_back, || BrokenInvariant::WrongSlot { point: at, slot: slot.index() })?;
+    ensure(leads_back, "a candidate's slot does not lead back to it", format_args!("{at}, slot {}", slot.index()))?;
     let entry = evictor.entry(point);
     let (stats, until) = evictor.candidate_stats(point, resources);
     // Acquire: as the evictor reads it.
@@ -77,15 +70,15 @@ fn check_point(
             evictor.is_sorting() && policy.is_filed(slot, stats, CandidateEntry { group: None, ..entry }, is_silent);
         unsorted || policy.is_filed(slot, stats, entry, is_silent)
     };
-    ensure(is_filed(&ranking.policy), || BrokenInvariant::StaleStanding(at))?;
+    ensure(is_filed(&ranking.policy), "the policy ranks a point by outdated statistics", at)?;
     if let Some(incoming) = &ranking.exchange.incoming {
         let moved = slot.index() < incoming.moved;
-        ensure(!moved || is_filed(&incoming.policy), || BrokenInvariant::NotMoved(at))?;
+        ensure(!moved || is_filed(&incoming.policy), "the incoming policy ranks a point by outdated statistics", at)?;
     }
     let by_age = CandidateStats { demoted: false, ..stats };
     let is_aging = |order: &Policy| evictor.is_sorting() || order.is_filed(slot, by_age, entry, is_silent);
-    ensure(ranking.aging.order().is_none_or(is_aging), || BrokenInvariant::NotAging(at))?;
-    ensure(ranking.due.at(slot) == until, || BrokenInvariant::WrongMoment(at))?;
+    ensure(ranking.aging.order().is_none_or(is_aging), "a candidate is misplaced in the order by last use", at)?;
+    ensure(ranking.due.at(slot) == until, "a candidate's next rank change has a wrong time", at)?;
     Ok(true)
 }
 
@@ -102,23 +95,27 @@ fn is_candidate(point: Ref<'_, Point>, evictor: &Evictor<'_>, resources: Resourc
 
 /// The incoming policy has exactly the candidates of the slots that were moved; `check_point` has
 /// found them there.
-fn check_incoming(ranking: &Ranking) -> Result<(), BrokenInvariant> {
+fn check_incoming(ranking: &Ranking) -> Result<(), Violation> {
     let Some(incoming) = &ranking.exchange.incoming else {
         return Ok(());
     };
-    ensure(incoming.policy.is_sound(), || BrokenInvariant::UnsoundPolicy)?;
+    ensure(incoming.policy.is_sound(), "the policy's structure is broken", "")?;
     let moved = ranking.slots().iter().filter(|(slot, _)| *slot < incoming.moved).count();
-    Mismatch { recorded: incoming.policy.len(), found: moved }.settle(BrokenInvariant::MovedCount)
+    ensure_equal(incoming.policy.len(), moved, "the incoming policy's number of candidates is wrong")
 }
 
 /// Each slot without a candidate is recorded as vacant exactly once.
-fn check_vacant(ranking: &Ranking, occupied: usize) -> Result<(), BrokenInvariant> {
+fn check_vacant(ranking: &Ranking, occupied: usize) -> Result<(), Violation> {
     let mut met = vec![false; ranking.slots().len()];
     for slot in ranking.vacant().iter() {
         let slot = slot.index();
         let empty = slot < met.len() && ranking.slots().get(slot).is_none();
-        ensure(empty && !std::mem::replace(&mut met[slot], true), || BrokenInvariant::VacantSlot { slot })?;
+        ensure(
+            empty && !std::mem::replace(&mut met[slot], true),
+            "a slot is recorded as vacant twice, or while it is in use",
+            format_args!("slot {slot}"),
+        )?;
     }
     let recorded = ranking.vacant().len();
-    Mismatch { recorded, found: met.len() - occupied }.settle(BrokenInvariant::VacantCount)
+    ensure_equal(recorded, met.len() - occupied, "the number of vacant slots is wrong")
 }

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use super::super::{BrokenInvariant, validate};
+use super::super::validate;
+use crate::cache::checks::violation::Violation;
 use crate::cache::evictor::{Evictor, LeasePass, Resources};
 use crate::key::Token;
 use crate::reclaim::Ref;
@@ -90,7 +91,7 @@ impl<'g> Scene<'g> {
 
 /// Returns the violation that `validate` finds in a healthy cache after `plant`. The cache is
 /// leaked, because a corrupt one cannot be dropped.
-pub(super) fn found(plant: impl FnOnce(&mut Evictor<'_>, Scene<'_>)) -> BrokenInvariant {
+pub(super) fn found(plant: impl FnOnce(&mut Evictor<'_>, Scene<'_>)) -> Violation {
     let bed = Bed::new();
     let violation = bed.cache.inner.evicting(|evictor, resources| {
         evictor.settle(resources);
