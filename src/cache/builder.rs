@@ -405,7 +405,6 @@ impl Builder {
             demotions: Demotions::default(),
             settings: LiveSettings::new(&live),
             retentions: CachePadded::default(),
-            gauges: shards.all().map(|_| CachePadded::default()).collect(),
             seen: GhostTable::new(self.most_blocks()),
             namespaces,
             background: OnceLock::new(),
@@ -415,7 +414,6 @@ impl Builder {
             idle,
             domain,
         };
-        inner.publish_gauges(&inner.evictor.lock());
         let inner = Arc::new(inner);
         inner.namespaces.join(&inner);
         if let Some(sink) = self.sink {

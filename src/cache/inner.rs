@@ -14,7 +14,7 @@ use super::line::publications::Publications;
 use super::line::wait_list::WaitList;
 use super::matching::ghost_table::GhostTable;
 use super::namespaces::namespace::Registry;
-use super::numbers::stats::{Gauges, Stats, read_gauges, runs};
+use super::numbers::stats::{Stats, Total, read_totals};
 use super::turn::LockMode;
 use crate::block::{BlockLayout, Pool};
 use crate::reclaim::{Domain, Guard, Idle, Local, Ref};
@@ -50,9 +50,6 @@ pub(super) struct Inner {
     /// Number of requests to retain so far; it wraps. On its own cache lines, apart from what
     /// lookups read.
     pub(super) retentions: CachePadded<AtomicUsize>,
-    /// On its own cache lines, apart from what lookups read, because each hold of the evictor's
-    /// lock writes it.
-    pub(super) gauges: Box<[CachePadded<Gauges>]>,
     pub(super) seen: GhostTable,
     pub(super) namespaces: Registry,
     pub(super) background: OnceLock<Background>,
@@ -120,7 +117,8 @@ impl Inner {
 
     /// The shortest time to idle in force, of the cache or of a namespace.
     pub(super) fn shortest_time_to_idle(&self) -> Option<Duration> {
-        self.settings.time_to_idle().into_iter().chain(self.gauges[0].shortest_time_to_idle()).min()
+        let of_namespaces = self.evictor.totals[0].get(Total::TimeToIdle).checked_sub(1).map(Duration::from_nanos);
+        self.settings.time_to_idle().into_iter().chain(of_namespaces).min()
     }
 
     /// A pass over prefixes that are too old now; `None` if there is no time to idle.
@@ -183,7 +181,7 @@ impl Inner {
     pub(super) fn reclaim(&self) {
         self.idle.for_each_idle(Local::hand_over);
         self.participant().reclaim();
-        if runs(&self.gauges) == 0 {
+        if self.is_empty() {
             self.idle.for_each_idle(|local| _ = local.give_memory_back());
             self.domain.cool_down();
         }
@@ -199,9 +197,9 @@ impl Inner {
         self.turn(near, LockMode::Waits, work, is_fair).expect("it waited for the lock")
     }
 
-    #[inline]
-    pub(super) fn publish_gauges(&self, evictor: &Evictor<'_>) {
-        evictor.each(|shard| self.gauges[shard.id.index()].publish(shard));
+    /// Whether no run is cached.
+    pub(super) fn is_empty(&self) -> bool {
+        self.evictor.totals.iter().all(|totals| totals.get(Total::Runs) == 0)
     }
 
     /// Calls the background evictor if too few blocks are free after an allocation.
@@ -270,7 +268,7 @@ impl Inner {
 
     /// The statistics of the cache as of the last settling.
     pub(super) fn stats(&self) -> Stats {
-        let gauged = read_gauges(&self.gauges, self.pool.capacity(), || self.free_blocks());
+        let gauged = read_totals(&self.evictor.totals, self.pool.capacity(), || self.free_blocks());
         self.counted(Stats {
             waiting_requests: self.wait_list.len(),
             index_bytes: self.domain.bytes(),

@@ -4,7 +4,6 @@ use std::fmt;
 
 use super::inner::Inner;
 use super::leases::strong_ref::StrongRefs;
-use super::numbers::stats::runs;
 use super::participant::Participant;
 use crate::reclaim::Local;
 use crate::sync::gauge::Relaxed;
@@ -113,7 +112,7 @@ impl Drop for Session {
         if let Some(local) = self.local.take() {
             let inner = &**self.strong_refs.inner();
             local.hand_over();
-            if runs(&inner.gauges) == 0 && local.give_memory_back() {
+            if inner.is_empty() && local.give_memory_back() {
                 inner.domain.cool_down();
             }
             inner.own_participants.fetch_sub(1, Relaxed);

@@ -7,6 +7,7 @@ use super::eviction::background::Watermarks;
 use super::eviction::eviction_sink::{EvictionSink, Sink};
 use super::eviction::outlet;
 use super::evictor::{FEW_SLICES, SLICE};
+use super::numbers::stats::Total;
 use super::prefix_cache::PrefixCache;
 use crate::policy::PolicyKind;
 
@@ -120,7 +121,7 @@ impl Settings<'_> {
     /// # Ok::<_, radixkv::BuildError>(())
     /// ```
     pub fn policy(&self) -> PolicyKind {
-        self.cache.inner.gauges[0].policy()
+        PolicyKind::of_code(self.cache.inner.evictor.totals[0].get(Total::Policy))
     }
 
     /// The watermarks of the background evictor; `None` if the cache evicts inline.

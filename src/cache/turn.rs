@@ -93,7 +93,6 @@ impl Inner {
         if self.shards.get() > 1 {
             evictor.note_heads(&self.heads, self.time.now(), resources);
         }
-        self.publish_gauges(&evictor);
         let has_released = std::mem::take(&mut evictor.common.has_released);
         let for_sink = evictor.take_for_sink(&self.kept);
         if is_fair {
@@ -149,7 +148,6 @@ impl Inner {
         evictor.begin_turn_alone();
         let result = work(&mut evictor, resources);
         evictor.return_freed(resources);
-        self.publish_gauges(&evictor);
         drop(evictor);
         drop(unlinking);
         drop(guard);

@@ -239,7 +239,7 @@ impl HotPoints {
 
     /// Removes the slots of all points without leases; returns how many. Only the evictor calls it.
     #[inline]
-    pub(crate) fn deflate_idle(&self, queues: &Queues, guard: &Guard<'_>) -> u64 {
+    pub(crate) fn deflate_idle(&self, queues: &Queues, guard: &Guard<'_>) -> usize {
         // Relaxed: a point that is inflated now is found next time.
         let taken = self.taken.load(Relaxed);
         if taken == 0 {
@@ -252,7 +252,7 @@ impl HotPoints {
         let stays = |name| are_few && point(name).is_some_and(|point| is_kept(point, name));
         // The sum is a hint, used to skip slots in use: closing one delays its users.
         let idle = self.taken(taken).filter(|name| !stays(*name) && leases(*name) == 0);
-        idle.map(|name| u64::from(self.deflate(name, guard, |point| queues.push(point)))).sum()
+        idle.map(|name| usize::from(self.deflate(name, guard, |point| queues.push(point)))).sum()
     }
 
     /// Removes the slot of `point` if only the lease that the evictor has just given back in its
@@ -271,10 +271,10 @@ impl HotPoints {
     }
 
     /// As [`deflate_idle`](Self::deflate_idle), but closes every slot to be sure of its sum.
-    pub(crate) fn deflate_all(&self, queues: &Queues, guard: &Guard<'_>) -> u64 {
+    pub(crate) fn deflate_all(&self, queues: &Queues, guard: &Guard<'_>) -> usize {
         // Changes nothing. Acquire: sees slots that were attached before. Release: E18.
         let taken = self.taken(self.taken.fetch_or(0, AcqRel));
-        taken.map(|name| u64::from(self.deflate(name, guard, |point| queues.push(point)))).sum()
+        taken.map(|name| usize::from(self.deflate(name, guard, |point| queues.push(point)))).sum()
     }
 
     fn taken(&self, bits: u64) -> impl Iterator<Item = HotSlotId> {

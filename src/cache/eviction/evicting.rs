@@ -6,6 +6,7 @@ use std::time::Duration;
 use crate::cache::evictor::{Evictor, Resources, SWEEP_SLICE, SortGoal, runs_below};
 use crate::cache::inner::Inner;
 use crate::cache::namespaces::namespace::Namespace;
+use crate::cache::numbers::stats::Total;
 use crate::cache::prefix_cache::PrefixCache;
 use crate::cache::spans::within_span;
 use crate::cache::turn::LockMode;
@@ -67,7 +68,8 @@ impl Inner {
             let freed = evict(evictor, want, resources);
             evicted += freed.unwrap_or(0);
             // A little garbage waits for the next eviction, unless nothing is cached any more.
-            let is_garbage = evictor.sum(|totals| totals.runs) == 0 || resources.guard.retired_bytes() >= RECLAIM_BYTES;
+            let is_garbage = evictor.sum(|shard| shard.totals.get(Total::Runs) as usize) == 0
+                || resources.guard.retired_bytes() >= RECLAIM_BYTES;
             let more = freed.is_none_or(|freed| freed == SLICE) || evictor.needs_turn();
             (more && evicted < blocks, is_garbage)
         };

@@ -14,6 +14,7 @@ use smallvec::SmallVec;
 
 use super::listeners::Removal;
 use super::{Evictor, Resources};
+use crate::cache::numbers::stats::Total;
 use crate::reclaim::Ref;
 use crate::sync::atomic::Ordering::Relaxed;
 use crate::tree::{Piece, Point, PointAccount, RankedPiece, Run, RunAccount};
@@ -80,7 +81,7 @@ impl Evictor<'_> {
             account.level = level;
             (account.len, account.charged)
         });
-        self.totals.runs += 1;
+        self.totals.add(Total::Runs, 1);
         let blocks = 0..run.blocks_to(len, resources.layout_of(run));
         self.count_in(blocks.len());
         self.stored(run, 0, blocks, charged as usize, resources);
@@ -127,8 +128,8 @@ impl Evictor<'_> {
     #[inline]
     fn count_in(&mut self, blocks: usize) {
         self.registered += 1;
-        self.totals.evictable += blocks;
-        self.totals.inserted += blocks as u64;
+        self.evictable += blocks;
+        self.totals.add(Total::Inserted, blocks);
     }
 
     /// Runs and pieces from the trunk to `point`, both included.
@@ -143,7 +144,7 @@ impl Evictor<'_> {
         let keep = run.blocks_to(end, resources.layout_of(run));
         let held = run.blocks_to(len, resources.layout_of(run));
         self.removed(run, Removal { depths: end..len, blocks: keep..held }, resources);
-        self.totals.evictable -= held - keep;
+        self.evictable -= held - keep;
         if end < len {
             run.account.with_mut(&mut self.owner, |account| {
                 account.len = end;
@@ -170,7 +171,7 @@ impl Evictor<'_> {
             run.account.with_mut(&mut self.owner, |account| account.points.grow(&deep, &run));
         }
         run.account.with_mut(&mut self.owner, |account| account.points.insert(point, active, &run));
-        self.of_mut(run).totals.points += 1;
+        self.of(run).totals.add(Total::Points, 1);
     }
 
     /// The next known point below `point` on its run.
@@ -203,7 +204,7 @@ impl Evictor<'_> {
         }
         let is_known = point.account.get(&self.owner).is_known();
         point.account.with_mut(&mut self.owner, |account| account.set_known(false));
-        self.of_mut(point.run()).totals.points -= usize::from(is_known);
+        self.of(point.run()).totals.subtract(Total::Points, is_known.into());
         is_known
     }
 
@@ -252,9 +253,9 @@ impl Evictor<'_> {
         run.account.with_mut(&mut self.owner, |account| account.protected = new);
         let (before, after) =
             (run.blocks_to(old, resources.layout_of(run)), run.blocks_to(new, resources.layout_of(run)));
-        let totals = &mut self.of_mut(run).totals;
-        totals.protected = totals.protected + after - before;
-        totals.evictable = totals.evictable + before - after;
+        let shard = self.of_mut(run);
+        shard.protected = shard.protected + after - before;
+        shard.evictable = shard.evictable + before - after;
         self.protected(run, before, after);
         ((old > 0) != (new > 0)).then_some(new > 0)
     }

@@ -75,7 +75,7 @@ impl Aging {
     }
 
     /// The shortest time to idle that a namespace has of its own.
-    pub(in crate::cache) fn shortest(&self) -> Option<Duration> {
+    pub(super) fn shortest(&self) -> Option<Duration> {
         self.times.first_key_value().map(|(_, time)| *time)
     }
 

@@ -212,6 +212,7 @@ impl Evictor<'_> {
         if std::mem::replace(&mut self.near, near) == near {
             return;
         }
+        prefetch_to_write(&raw const **self.totals);
         resources.queues.of(self.id).prefetch();
         self.ranking.prefetch_ends();
         if let Some(NextVictim { point, run, parent, arrays }) = self.upcoming.next[0] {

@@ -18,6 +18,7 @@
 //! with one thread its progress depends only on the calls.
 
 use super::{Evictor, Ranking, Resources};
+use crate::cache::numbers::stats::Total;
 use crate::policy::{CandidateEntry, CandidateId, CandidateStats, Policy, PolicyKind};
 use crate::sync::model_size;
 
@@ -138,7 +139,10 @@ impl Evictor<'_> {
     /// Makes the incoming policy the active one if every slot of every shard has been moved.
     fn conclude(&mut self) {
         if self.shards().all(|shard| shard.ranking.is_moved()) {
-            self.shards_mut().for_each(|shard| shard.ranking.conclude());
+            self.shards_mut().for_each(|shard| {
+                shard.ranking.conclude();
+                shard.totals.set(Total::Policy, shard.ranking.kind.code());
+            });
         }
     }
 

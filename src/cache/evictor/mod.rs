@@ -90,6 +90,7 @@ use std::ptr::NonNull;
 use super::listening::events::EvictionReason;
 use super::matching::ghost_table::GhostTable;
 use crate::block::{BlockId, BlockLayout, Pool};
+use crate::cache::numbers::stats::Total;
 use crate::reclaim::{Guard, Link, Ref};
 use crate::sync::atomic::Ordering::Relaxed;
 use crate::sync::{Owner, model_size, prefetch};
@@ -122,53 +123,6 @@ impl Resources<'_> {
     #[inline]
     pub(super) fn layout_of(self, run: Ref<'_, Run>) -> BlockLayout {
         self.layout.with_offset(run.space().offset)
-    }
-}
-
-/// Numbers of blocks and nodes in the evictor's accounts.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Totals {
-    pub(super) evictable: usize,
-    pub(super) protected: usize,
-    pub(super) inserted: u64,
-    pub(super) evicted: u64,
-    pub(super) evicted_for_quota: u64,
-    pub(super) aged: u64,
-    pub(super) cleared: u64,
-    pub(super) invalidated: u64,
-    pub(super) deflations: u64,
-    pub(super) runs: usize,
-    pub(super) points: usize,
-}
-
-impl Totals {
-    fn plus(self, other: Self) -> Self {
-        Self {
-            evictable: self.evictable + other.evictable,
-            protected: self.protected + other.protected,
-            inserted: self.inserted + other.inserted,
-            evicted: self.evicted + other.evicted,
-            evicted_for_quota: self.evicted_for_quota + other.evicted_for_quota,
-            aged: self.aged + other.aged,
-            cleared: self.cleared + other.cleared,
-            invalidated: self.invalidated + other.invalidated,
-            deflations: self.deflations + other.deflations,
-            runs: self.runs + other.runs,
-            points: self.points + other.points,
-        }
-    }
-
-    #[inline]
-    fn count_evicted(&mut self, blocks: u64, reason: EvictionReason) {
-        match reason {
-            EvictionReason::Capacity => self.evicted += blocks,
-            EvictionReason::Quota => {
-                self.evicted += blocks;
-                self.evicted_for_quota += blocks;
-            }
-            EvictionReason::Age => self.aged += blocks,
-            EvictionReason::Invalidated => self.invalidated += blocks,
-        }
     }
 }
 
@@ -251,7 +205,7 @@ impl Evictor<'_> {
     /// at most `entries` changes, which it subtracts from `entries`. Drains each queue at most
     /// once, so it ends whatever other threads add. Returns true if nothing was left.
     pub(super) fn drain(&mut self, entries: &mut usize, resources: Resources<'_>) -> bool {
-        self.totals.deflations += resources.hot.deflate_idle(resources.queues, resources.guard);
+        self.totals.add(Total::Deflations, resources.hot.deflate_idle(resources.queues, resources.guard));
         self.take_in(entries, resources)
     }
 
@@ -363,7 +317,7 @@ impl Evictor<'_> {
     /// sees what the caller wrote before (cache::line::wait_list).
     pub(super) fn settle_for_waiter(&mut self, resources: Resources<'_>) {
         resources.pool.free_for_waiter();
-        self.totals.deflations += resources.hot.deflate_all(resources.queues, resources.guard);
+        self.totals.add(Total::Deflations, resources.hot.deflate_all(resources.queues, resources.guard));
         let mut all = usize::MAX;
         self.take_in(&mut all, resources);
         for shard in self.shards_mut() {
@@ -565,15 +519,18 @@ impl Evictor<'_> {
         resources.pool.free() + self.first().freed.len()
     }
 
-    /// Gives the blocks of trimmed runs back to the pool.
+    /// Gives the blocks of trimmed runs back to the pool, then shows `stats` how many are cached.
     pub(super) fn return_freed(&mut self, resources: Resources<'_>) {
-        if self.first().freed.is_empty() {
-            return;
+        if !self.first().freed.is_empty() {
+            // Taken out first: after a panic in the pool they must not be given back a second time.
+            let mut freed = std::mem::take(&mut self.first_mut().freed);
+            resources.pool.give_back(&freed);
+            freed.clear();
+            self.first_mut().freed = freed;
         }
-        // Taken out first: after a panic in the pool they must not be given back a second time.
-        let mut freed = std::mem::take(&mut self.first_mut().freed);
-        resources.pool.give_back(&freed);
-        freed.clear();
-        self.first_mut().freed = freed;
+        self.each(|shard| {
+            shard.totals.set(Total::Evictable, shard.evictable as u64);
+            shard.totals.set(Total::Protected, shard.protected as u64);
+        });
     }
 }

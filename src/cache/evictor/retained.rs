@@ -9,6 +9,7 @@
 use std::ops::Bound;
 
 use super::{Evictor, Resources, Shard};
+use crate::cache::numbers::stats::Total;
 use crate::reclaim::{Link, Ref};
 use crate::tree::{Point, PointTable, Space};
 
@@ -179,7 +180,7 @@ impl Evictor<'_> {
         } else if resources.hot.deflate_spare(point, resources.guard, |point| {
             self.of_mut(point.run()).backlog.push(point);
         }) {
-            self.totals.deflations += 1;
+            self.totals.add(Total::Deflations, 1);
         }
     }
 }

@@ -28,9 +28,10 @@ use crossbeam_utils::CachePadded;
 use super::ahead::{Soon, Upcoming};
 use super::listeners::{Listeners, Live, Sorting};
 use super::pending_counts::PendingCounts;
-use super::{Evictor, Ranking, Retained, Totals, silent};
+use super::{Evictor, Ranking, Retained, silent};
 use crate::block::BlockId;
 use crate::cache::listening::events::EvictionReason;
+use crate::cache::numbers::stats::{SharedTotals, Total};
 use crate::policy::PolicyKind;
 use crate::reclaim::{Link, Ref};
 use crate::sync::{Arc, Mutex, MutexGuard, Owner, unlock_fairly};
@@ -76,7 +77,11 @@ pub(in crate::cache) struct Shard {
     pub(super) noted_head: u64,
     pub(in crate::cache) sorting: Sorting,
     pub(in crate::cache) ranking: Ranking,
-    pub(in crate::cache) totals: Totals,
+    pub(in crate::cache) totals: SharedTotals,
+    /// Cached blocks that no lease protects.
+    pub(in crate::cache) evictable: usize,
+    /// Cached blocks that a lease protects.
+    pub(in crate::cache) protected: usize,
     /// The latest time of deadlines that a turn had; candidates' stats are as of this time.
     pub(super) now: u64,
     /// Entries that were drained from the queue and not taken out yet.
@@ -107,6 +112,8 @@ pub(in crate::cache) struct Shard {
 pub(in crate::cache) struct Shards {
     common: UnsafeCell<Common>,
     locks: Box<[CachePadded<Mutex<Shard>>]>,
+    /// The totals of each shard, which are read without its lock.
+    pub(in crate::cache) totals: Box<[SharedTotals]>,
 }
 
 // SAFETY: V1: `common` is written by the holder of all locks, and read by holders of one, which
@@ -158,10 +165,13 @@ impl Shard {
         self.backlog.is_empty() && self.deferred.is_empty()
     }
 
-    fn new(id: ShardId, policy: PolicyKind, aging: bool) -> Self {
+    fn new(id: ShardId, policy: PolicyKind, aging: bool, totals: SharedTotals) -> Self {
+        totals.set(Total::Policy, policy.code());
         Self {
             id,
-            totals: Totals::default(),
+            totals,
+            evictable: 0,
+            protected: 0,
             ranking: Ranking::new(policy, aging),
             sorting: Sorting::default(),
             now: 0,
@@ -191,14 +201,16 @@ impl Shards {
     /// `live` must have no listeners yet.
     pub(in crate::cache) fn new(shards: ShardCount, policy: PolicyKind, live: Arc<Live>) -> Self {
         let aging = live.time_to_idle.is_some();
-        let shard = |id| CachePadded::new(Mutex::measured(Shard::new(id, policy, aging)));
+        let totals: Box<[_]> = shards.all().map(|_| SharedTotals::default()).collect();
+        let shard = |id: ShardId| Shard::new(id, policy, aging, Arc::clone(&totals[id.index()]));
+        let locks = shards.all().map(|id| CachePadded::new(Mutex::measured(shard(id)))).collect();
         let common = Common {
             listeners: Listeners::new(live),
             retained: Retained::default(),
             has_released: false,
             detached: HashSet::new(),
         };
-        Self { common: UnsafeCell::new(common), locks: shards.all().map(shard).collect() }
+        Self { common: UnsafeCell::new(common), locks, totals }
     }
 
     #[inline]
@@ -402,18 +414,14 @@ impl Evictor<'_> {
 
     /// The sum of a number over the locked shards.
     #[inline]
-    pub(in crate::cache) fn sum(&self, number: impl Fn(&Totals) -> usize) -> usize {
-        number(&self.first().totals) + self.others().map(|shard| number(&shard.totals)).sum::<usize>()
-    }
-
-    pub(in crate::cache) fn totals_of_all(&self) -> Totals {
-        self.shards().fold(Totals::default(), |sum, shard| sum.plus(shard.totals))
+    pub(in crate::cache) fn sum(&self, number: impl Fn(&Shard) -> usize) -> usize {
+        number(self.first()) + self.others().map(number).sum::<usize>()
     }
 
     /// Blocks that can be evicted.
     #[inline]
     pub(in crate::cache) fn evictable(&self) -> usize {
-        self.sum(|totals| totals.evictable)
+        self.sum(|shard| shard.evictable)
     }
 }
 

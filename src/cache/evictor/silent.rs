@@ -46,6 +46,7 @@ use std::collections::HashSet;
 use smallvec::SmallVec;
 
 use super::{Evictor, Resources};
+use crate::cache::numbers::stats::Total;
 use crate::policy::CandidateId;
 use crate::reclaim::{Link, Ref};
 use crate::sync::atomic::Ordering::Relaxed;
@@ -117,7 +118,7 @@ impl Evictor<'_> {
         {
             return word;
         }
-        self.totals.deflations += 1;
+        self.totals.add(Total::Deflations, 1);
         point.word.look()
     }
 

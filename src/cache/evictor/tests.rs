@@ -260,7 +260,7 @@ fn a_hot_point_is_settled_in_steps_of_any_size() {
         let mut goal = None;
         while !cache.inner.evicting(|evictor, resources| evictor.settle_towards(&mut goal, step, resources)) {}
         let is_settled = |evictor: &mut Evictor<'_>, resources: Resources<'_>| {
-            (resources.queues.are_empty() && evictor.backlog.is_empty(), evictor.totals.protected)
+            (resources.queues.are_empty() && evictor.backlog.is_empty(), evictor.protected)
         };
         assert_eq!(cache.inner.evicting(is_settled), (true, 0), "{step} entries");
     }

@@ -41,6 +41,7 @@ use smallvec::SmallVec;
 
 use super::listeners::retire_unless_drafted;
 use super::{Evictor, Resources};
+use crate::cache::numbers::stats::Total;
 use crate::reclaim::{Link, Ref};
 use crate::sync::atomic::Ordering::Relaxed;
 use crate::tree::{Point, Run, RunWord, Tally, Word, sort_by_depth};
@@ -231,7 +232,7 @@ impl Evictor<'_> {
         resources: Resources<'g>,
     ) -> usize {
         let freed = self.free_beyond(run, 0, len, resources);
-        self.totals.runs -= 1;
+        self.totals.subtract(Total::Runs, 1);
         if let Some(parent) = run.parent() {
             flow(parent, flowing, resources);
             self.take_child_off(parent, resources);

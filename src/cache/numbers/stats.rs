@@ -1,12 +1,10 @@
 //! The statistics of a cache.
 
-use std::time::Duration;
-
 use crossbeam_utils::CachePadded;
 
-use crate::cache::evictor::Shard;
-use crate::policy::PolicyKind;
-use crate::sync::gauge::{AtomicU64, AtomicUsize, Relaxed};
+use crate::cache::listening::events::EvictionReason;
+use crate::sync::Arc;
+use crate::sync::gauge::{AtomicU64, Relaxed};
 
 /// The statistics of a cache at one moment.
 ///
@@ -183,99 +181,96 @@ impl Stats {
     }
 }
 
-/// The totals of a shard as of its last turn.
-#[derive(Debug, Default)]
-pub(in crate::cache) struct Gauges {
-    evictable: AtomicUsize,
-    protected: AtomicUsize,
-    inserted: AtomicU64,
-    evicted: AtomicU64,
-    evicted_for_quota: AtomicU64,
-    aged: AtomicU64,
-    cleared: AtomicU64,
-    invalidated: AtomicU64,
-    deflations: AtomicU64,
-    runs: AtomicUsize,
-    points: AtomicUsize,
+/// A number of a shard, named as in [`Stats`].
+#[derive(Debug, Clone, Copy)]
+pub(in crate::cache) enum Total {
+    /// As of the end of the last turn, as the next: a block is counted until it is in the pool.
+    Evictable,
+    Protected,
+    Inserted,
+    Evicted,
+    EvictedForQuota,
+    Aged,
+    Cleared,
+    Invalidated,
+    Deflations,
+    Runs,
+    Points,
     /// The shortest time to idle that a namespace has set for itself, in nanoseconds, plus one;
     /// zero if there is none.
-    time_to_idle: AtomicU64,
+    TimeToIdle,
     /// The policy in force, as a number.
-    policy: AtomicU64,
+    Policy,
 }
 
-impl Gauges {
-    pub(in crate::cache) fn publish(&self, shard: &Shard) {
-        let totals = &shard.totals;
-        // Relaxed: numbers for statistics.
-        self.policy.store(shard.ranking.kind.code(), Relaxed);
-        let shortest = shard.ranking.aging.shortest();
-        let nanoseconds = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX).saturating_add(1);
-        self.time_to_idle.store(shortest.map_or(0, nanoseconds), Relaxed);
-        self.evictable.store(totals.evictable, Relaxed);
-        self.protected.store(totals.protected, Relaxed);
-        self.inserted.store(totals.inserted, Relaxed);
-        self.evicted.store(totals.evicted, Relaxed);
-        self.evicted_for_quota.store(totals.evicted_for_quota, Relaxed);
-        self.aged.store(totals.aged, Relaxed);
-        self.cleared.store(totals.cleared, Relaxed);
-        self.invalidated.store(totals.invalidated, Relaxed);
-        self.deflations.store(totals.deflations, Relaxed);
-        self.runs.store(totals.runs, Relaxed);
-        self.points.store(totals.points, Relaxed);
+/// The numbers of a shard. Only the holder of the shard's lock changes them; all threads read them.
+#[derive(Debug, Default)]
+pub(in crate::cache) struct Totals([AtomicU64; Total::Policy as usize + 1]);
+
+/// The totals of a shard, on cache lines apart from what lookups read.
+pub(in crate::cache) type SharedTotals = Arc<CachePadded<Totals>>;
+
+// Relaxed, all: numbers for statistics.
+impl Totals {
+    #[inline]
+    pub(in crate::cache) fn get(&self, total: Total) -> u64 {
+        self.0[total as usize].load(Relaxed)
     }
 
-    /// The shortest time to idle that a namespace has set for itself.
-    pub(in crate::cache) fn shortest_time_to_idle(&self) -> Option<Duration> {
-        // Relaxed: a number for statistics.
-        self.time_to_idle.load(Relaxed).checked_sub(1).map(Duration::from_nanos)
+    #[inline]
+    pub(in crate::cache) fn set(&self, total: Total, number: u64) {
+        self.0[total as usize].store(number, Relaxed);
     }
 
-    /// The policy in force as of the last turn.
-    pub(in crate::cache) fn policy(&self) -> PolicyKind {
-        // Relaxed: a number for statistics.
-        PolicyKind::of_code(self.policy.load(Relaxed))
+    #[inline]
+    pub(in crate::cache) fn add(&self, total: Total, more: usize) {
+        self.set(total, self.get(total) + more as u64);
+    }
+
+    #[inline]
+    pub(in crate::cache) fn subtract(&self, total: Total, less: usize) {
+        self.set(total, self.get(total) - less as u64);
+    }
+
+    #[inline]
+    pub(in crate::cache) fn count_evicted(&self, blocks: usize, reason: EvictionReason) {
+        let total = match reason {
+            EvictionReason::Capacity | EvictionReason::Quota => Total::Evicted,
+            EvictionReason::Age => Total::Aged,
+            EvictionReason::Invalidated => Total::Invalidated,
+        };
+        self.add(total, blocks);
+        if reason == EvictionReason::Quota {
+            self.add(Total::EvictedForQuota, blocks);
+        }
     }
 }
 
-/// Number of cached runs.
-pub(in crate::cache) fn runs(gauges: &[CachePadded<Gauges>]) -> usize {
-    // Relaxed: a number for statistics.
-    gauges.iter().map(|gauge| gauge.runs.load(Relaxed)).sum()
-}
-
-/// The statistics of a cache of `capacity` blocks, `free` of which are free, as of the evictor's
-/// last turns.
-pub(in crate::cache) fn read_gauges(
-    gauges: &[CachePadded<Gauges>],
-    capacity: usize,
-    free: impl FnOnce() -> usize,
-) -> Stats {
-    // Relaxed: numbers for statistics. While other threads use the cache they may be of different
-    // moments, so each is limited to the capacity that the numbers before it leave.
-    let count =
-        |number: fn(&Gauges) -> &AtomicUsize| gauges.iter().map(|gauge| number(gauge).load(Relaxed)).sum::<usize>();
-    let sum = |number: fn(&Gauges) -> &AtomicU64| gauges.iter().map(|gauge| number(gauge).load(Relaxed)).sum::<u64>();
-    let (protected, evictable) = (count(|gauge| &gauge.protected), count(|gauge| &gauge.evictable));
+/// The statistics of a cache of `capacity` blocks, `free` of which are free.
+pub(in crate::cache) fn read_totals(totals: &[SharedTotals], capacity: usize, free: impl FnOnce() -> usize) -> Stats {
+    let sum = |total| totals.iter().map(|totals| totals.get(total)).sum::<u64>();
+    // While other threads use the cache the numbers may be of different moments, so each is limited
+    // to the capacity that the numbers before it leave.
+    let (protected, evictable) = (sum(Total::Protected), sum(Total::Evictable));
     // Read last: a block that is evicted meanwhile is counted twice, and not taken for reserved.
     let free = free().min(capacity);
-    let protected = protected.min(capacity - free);
-    let evictable = evictable.min(capacity - free - protected);
+    let protected = (protected as usize).min(capacity - free);
+    let evictable = (evictable as usize).min(capacity - free - protected);
     Stats {
         capacity_blocks: capacity,
         free_blocks: free,
         reserved_blocks: capacity - free - evictable - protected,
         evictable_blocks: evictable,
         protected_blocks: protected,
-        inserted_blocks: sum(|gauge| &gauge.inserted),
-        evicted_blocks: sum(|gauge| &gauge.evicted),
-        evicted_for_quota_blocks: sum(|gauge| &gauge.evicted_for_quota),
-        aged_blocks: sum(|gauge| &gauge.aged),
-        cleared_blocks: sum(|gauge| &gauge.cleared),
-        invalidated_blocks: sum(|gauge| &gauge.invalidated),
-        deflations: sum(|gauge| &gauge.deflations),
-        runs: count(|gauge| &gauge.runs),
-        points: count(|gauge| &gauge.points),
+        inserted_blocks: sum(Total::Inserted),
+        evicted_blocks: sum(Total::Evicted),
+        evicted_for_quota_blocks: sum(Total::EvictedForQuota),
+        aged_blocks: sum(Total::Aged),
+        cleared_blocks: sum(Total::Cleared),
+        invalidated_blocks: sum(Total::Invalidated),
+        deflations: sum(Total::Deflations),
+        runs: sum(Total::Runs) as usize,
+        points: sum(Total::Points) as usize,
         ..Stats::default()
     }
 }

@@ -8,34 +8,35 @@ use std::collections::HashMap;
 
 use super::tree::{children_of, points_of};
 use crate::cache::checks::violation::{Place, Violation, ensure, ensure_equal};
-use crate::cache::evictor::{Evictor, Resources, Totals};
+use crate::cache::evictor::{Evictor, Resources};
+use crate::cache::numbers::stats::{Stats, Total};
 use crate::reclaim::Ref;
 use crate::sync::atomic::Ordering::Acquire;
 use crate::tree::{NamespaceAccount, Point, Run};
 
 /// Checks the accounts of `runs`, which are ordered by space, each with the trunk first.
 pub(super) fn check(runs: &[Ref<'_, Run>], evictor: &Evictor<'_>, resources: Resources<'_>) -> Result<(), Violation> {
-    let mut found = Totals::default();
+    let mut found = Stats::default();
     let mut namespaces = HashMap::new();
     for space in runs.chunk_by(|_, next| !next.is_trunk()) {
         let Some((trunk, runs)) = space.split_first() else {
             continue;
         };
         check_trunk(*trunk, evictor, resources)?;
-        let (evictable, protected) = (found.evictable, found.protected);
+        let (evictable, protected) = (found.evictable_blocks, found.protected_blocks);
         for &run in runs {
             check_run(run, &mut found, evictor, resources)?;
         }
         let account = &trunk.space().as_ref().account;
         let (_, of_it) = namespaces.entry(std::ptr::from_ref(&**account)).or_insert((account, (0, 0)));
-        of_it.0 += found.evictable + found.protected - evictable - protected;
-        of_it.1 += found.protected - protected;
+        of_it.0 += found.evictable_blocks + found.protected_blocks - evictable - protected;
+        of_it.1 += found.protected_blocks - protected;
         found.runs += runs.len();
     }
     for (account, (cached, protected)) in namespaces.into_values() {
         check_holdings(account, [cached, protected], evictor)?;
     }
-    check_totals(&evictor.totals_of_all(), &found)
+    check_totals(&found, evictor)
 }
 
 /// Checks a namespace's account over all its spaces, and that the evictor has noted it if it
@@ -56,14 +57,16 @@ fn check_holdings(account: &NamespaceAccount, found: [usize; 2], evictor: &Evict
     )
 }
 
-fn check_totals(recorded: &Totals, found: &Totals) -> Result<(), Violation> {
-    ensure_equal(recorded.evictable, found.evictable, "the count of evictable blocks is wrong")?;
-    ensure_equal(recorded.protected, found.protected, "the count of protected blocks is wrong")?;
-    ensure_equal(recorded.runs, found.runs, "the count of runs is wrong")?;
-    ensure_equal(recorded.points, found.points, "the count of points is wrong")?;
-    let cached = found.evictable + found.protected;
-    let (inserted, evicted) = (recorded.inserted, recorded.evicted);
-    let gone = evicted + recorded.aged + recorded.cleared + recorded.invalidated;
+fn check_totals(found: &Stats, evictor: &Evictor<'_>) -> Result<(), Violation> {
+    let sum = |total| evictor.shards().map(|shard| shard.totals.get(total)).sum::<u64>();
+    let (evictable, protected) = (evictor.evictable(), evictor.sum(|shard| shard.protected));
+    ensure_equal(evictable, found.evictable_blocks, "the count of evictable blocks is wrong")?;
+    ensure_equal(protected, found.protected_blocks, "the count of protected blocks is wrong")?;
+    ensure_equal(sum(Total::Runs) as usize, found.runs, "the count of runs is wrong")?;
+    ensure_equal(sum(Total::Points) as usize, found.points, "the count of points is wrong")?;
+    let cached = found.evictable_blocks + found.protected_blocks;
+    let inserted = sum(Total::Inserted);
+    let gone = [Total::Evicted, Total::Aged, Total::Cleared, Total::Invalidated].map(sum).iter().sum();
     let flows = inserted.checked_sub(gone) == Some(cached as u64);
     ensure(
         flows,
@@ -81,7 +84,7 @@ fn check_trunk<'g>(trunk: Ref<'g, Run>, evictor: &Evictor<'_>, resources: Resour
 /// Checks a run's account and adds it to `found`.
 fn check_run<'g>(
     run: Ref<'g, Run>,
-    found: &mut Totals,
+    found: &mut Stats,
     evictor: &Evictor<'_>,
     resources: Resources<'g>,
 ) -> Result<(), Violation> {
@@ -108,8 +111,8 @@ fn check_run<'g>(
         format_args!("{at}, {recorded} recorded, {deepest} found"),
     )?;
     let protected = run.blocks_to(deepest, resources.layout_of(run));
-    found.protected += protected;
-    found.evictable += run.blocks_to(run.word().len(), resources.layout_of(run)) - protected;
+    found.protected_blocks += protected;
+    found.evictable_blocks += run.blocks_to(run.word().len(), resources.layout_of(run)) - protected;
     found.points += points.len();
     Ok(())
 }

@@ -48,7 +48,7 @@ fn check_pools(pools: &[&Pool], evictor: &Evictor<'_>) -> Result<(), Violation> 
         ))
     })?;
     let free: usize = pools.iter().map(|pool| pool.free()).sum();
-    let (evictable, protected) = (evictor.evictable(), evictor.sum(|totals| totals.protected));
+    let (evictable, protected) = (evictor.evictable(), evictor.sum(|shard| shard.protected));
     let taken = capacity.saturating_sub(free);
     let fits = evictable.checked_add(protected).is_some_and(|cached| cached <= taken);
     ensure(

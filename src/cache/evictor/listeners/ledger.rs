@@ -48,7 +48,7 @@ fn what_was_stored_and_has_not_gone_is_cached() {
             if step % 50 == 0 {
                 cache.inner.evicting(|evictor, _| {
                     let [stored, removed] = told(evictor);
-                    assert_eq!(stored - removed, evictor.evictable() + evictor.sum(|totals| totals.protected));
+                    assert_eq!(stored - removed, evictor.evictable() + evictor.sum(|shard| shard.protected));
                 });
             }
         }

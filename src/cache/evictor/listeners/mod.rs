@@ -45,6 +45,7 @@ use std::ops::Range;
 use super::{Evictor, Resources};
 use crate::block::BlockId;
 use crate::cache::listening::events::EvictionReason;
+use crate::cache::numbers::stats::Total;
 use crate::reclaim::Ref;
 use crate::sync::Arc;
 use crate::tree::Run;
@@ -154,16 +155,16 @@ impl Evictor<'_> {
         let ids = &run.block_ids(resources.guard)[blocks.clone()];
         if run.space().is_detached() {
             // Subscribers were told of all its blocks when the space was detached.
-            self.totals.cleared += ids.len() as u64;
+            self.totals.add(Total::Cleared, ids.len());
             self.first_mut().freed.extend_from_slice(ids);
         } else {
             // Subscribers were told of hidden blocks when they were hidden; no tier gets them.
             let hidden = self.hidden_of(run, blocks.end, resources).min(ids.len());
             let (evicted, hidden) = ids.split_at(ids.len() - hidden);
-            self.totals.count_evicted(hidden.len() as u64, EvictionReason::Invalidated);
+            self.totals.count_evicted(hidden.len(), EvictionReason::Invalidated);
             self.first_mut().freed.extend_from_slice(hidden);
             let reason = self.first().reason;
-            self.totals.count_evicted(evicted.len() as u64, reason);
+            self.totals.count_evicted(evicted.len(), reason);
             self.unfindable(run, blocks.start, evicted, resources);
             self.put_evicted(run, blocks.start, evicted, resources);
         }

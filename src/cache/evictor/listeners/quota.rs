@@ -16,6 +16,7 @@ use crate::cache::evictor::exchange::SLICE;
 use crate::cache::evictor::{Choice, Evictor, Resources};
 use crate::cache::listening::events::EvictionReason;
 use crate::cache::namespaces::quota::Quota;
+use crate::cache::numbers::stats::Total;
 use crate::policy::{CandidateId, GroupTable, QuotaGroup};
 use crate::reclaim::Ref;
 use crate::sync::Arc;
@@ -286,7 +287,11 @@ impl Evictor<'_> {
 
     /// Sets the time to idle of the namespace that has this group.
     fn set_time(&mut self, group: QuotaGroup, time: Option<Duration>) {
-        self.shards_mut().for_each(|shard| shard.ranking.aging.set_time(group, time));
+        let nanoseconds = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX).saturating_add(1);
+        self.shards_mut().for_each(|shard| {
+            shard.ranking.aging.set_time(group, time);
+            shard.totals.set(Total::TimeToIdle, shard.ranking.aging.shortest().map_or(0, nanoseconds));
+        });
     }
 
     /// The next victim of a namespace that is over its limit.

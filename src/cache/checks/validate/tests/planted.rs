@@ -6,6 +6,7 @@ use crate::block::BlockId;
 use crate::cache::checks::violation::{Place, broken};
 use crate::cache::evictor::Evictor;
 use crate::cache::leases::priority::Priority;
+use crate::cache::numbers::stats::Total;
 use crate::key::Token;
 use crate::policy::{CandidateEntry, CandidateId, CandidateStats, Policy};
 use crate::reclaim::Ref;
@@ -307,7 +308,7 @@ fn pool() {
     external.inner.sink().give_back(&[5]);
     let twice = broken("a block is marked both as held by the engine and as waiting for take_evicted", "block 5");
     assert_eq!(external.validate(), Err(twice));
-    let conserved = found(|evictor, _| evictor.totals.evictable += 10);
+    let conserved = found(|evictor, _| evictor.evictable += 10);
     assert_eq!(
         conserved,
         broken("free and cached blocks exceed the capacity", "51 free, 14 evictable, 2 protected, capacity 60")
@@ -388,22 +389,22 @@ fn accounts_of_runs() {
 #[test]
 fn totals() {
     assert_eq!(
-        found(|evictor, _| evictor.totals.evictable -= 1),
+        found(|evictor, _| evictor.evictable -= 1),
         broken("the count of evictable blocks is wrong", "3 recorded, 4 found")
     );
     assert_eq!(
-        found(|evictor, _| evictor.totals.protected += 1),
+        found(|evictor, _| evictor.protected += 1),
         broken("the count of protected blocks is wrong", "3 recorded, 2 found")
     );
     assert_eq!(
-        found(|evictor, _| evictor.totals.runs += 1),
+        found(|evictor, _| evictor.totals.add(Total::Runs, 1)),
         broken("the count of runs is wrong", "4 recorded, 3 found")
     );
     assert_eq!(
-        found(|evictor, _| evictor.totals.points -= 1),
+        found(|evictor, _| evictor.totals.subtract(Total::Points, 1)),
         broken("the count of points is wrong", "5 recorded, 6 found")
     );
-    let flow = found(|evictor, _| evictor.totals.evicted += 1);
+    let flow = found(|evictor, _| evictor.totals.add(Total::Evicted, 1));
     assert_eq!(
         flow,
         broken(
