@@ -166,8 +166,8 @@ BUGS = [
        "                while let Some(there) = parent.as_ref().children.get(run.first(), guard) {\n"
        "                    parent.as_ref().children.remove(there, guard);\n                }\n")]),
     ("unlinked under a later guard", "death::a_run_and_what_it_hung_on_in_two_turns", EXACT,
-     [(TURN, "        let give = for_sink.map(|left| left.gather(&guard));\n        drop(unlinking);\n        drop(guard);\n        drop(kept);\n",
-       "        let give = for_sink.map(|left| left.gather(&guard));\n        std::mem::forget(unlinking);\n        drop(guard);\n        let guard = participant.pin();\n"
+     [(TURN, "        let give = for_sink.map(|left| left.0.gather(left.1, &guard));\n        drop(unlinking);\n        drop(guard);\n        drop(kept);\n",
+       "        let give = for_sink.map(|left| left.0.gather(left.1, &guard));\n        std::mem::forget(unlinking);\n        drop(guard);\n        let guard = participant.pin();\n"
        "        drop(dead.unlink_by(&guard, &self.seen));\n        drop(guard);\n        drop(kept);\n")]),
     ("unlinked late although a turn retires its point", "death::a_run_with_a_queued_point_beside_a_list_of_runs", EXACT,
      [(TRIM, "is_named || points.iter().any(|killed| killed.is_queued)", "is_named")]),

@@ -2,7 +2,7 @@
 //! one ([`Inner::turn_of_one`]), followed by the work that needs no lock. A turn of one leaves
 //! waiters and the sink to turns of all.
 
-use super::evictor::{DeadRuns, Evictor, LeftForSink, Resources};
+use super::evictor::{DeadRuns, Evictor, ForSink, Resources, SharedOutlet};
 use super::inner::Inner;
 use super::line::publications::Publication;
 use super::session::Near;
@@ -27,7 +27,7 @@ type Work<'a> = &'a mut dyn FnMut(&mut Evictor<'_>, Resources<'_>) -> bool;
 struct AfterTurn {
     /// Whether a lease on a retained prefix was released.
     has_released: bool,
-    for_sink: Option<Box<LeftForSink>>,
+    for_sink: Option<Box<(SharedOutlet, ForSink)>>,
 }
 
 impl Inner {
@@ -62,7 +62,7 @@ impl Inner {
         let resources = self.resources(&guard, &dead);
         let AfterTurn { has_released, for_sink } = self.with_evictor(near, evictor, resources, work);
         // First: from here on the blocks are in reservations, which give them back after a panic.
-        let give = for_sink.map(|left| left.gather(&guard));
+        let give = for_sink.map(|left| left.0.gather(left.1, &guard));
         drop(unlinking);
         drop(guard);
         drop(kept);

@@ -1,15 +1,16 @@
 //! The path from the evictor to an eviction sink: victims become reservations, which count as kept
 //! until the sink drops them.
 
-use super::evicted::{Kept, pieces};
+use super::evicted::{Evicted, Kept, pieces};
 use super::eviction_sink::{EvictedBatch, Sink};
 use crate::cache::blocks::reservation::Reservation;
 use crate::cache::blocks::shared_blocks::SharedBlocks;
-use crate::cache::evictor::{ForSink, Outlet, SharedOutlet};
+use crate::cache::evictor::{ForSink, Outlet, SharedOutlet, Victims};
 use crate::cache::inner::Inner;
 use crate::cache::leases::strong_ref::StrongRefs;
 use crate::cache::namespaces::quota::QuotaCharge;
 use crate::reclaim::Guard;
+use crate::sync::gauge::AtomicUsize;
 use crate::sync::{Arc, Weak};
 
 struct SinkOutlet {
@@ -29,11 +30,26 @@ impl Outlet for SinkOutlet {
     }
 
     fn gather(&self, for_sink: ForSink, guard: &Guard<'_>) -> Box<dyn FnOnce()> {
-        let ForSink { victims, mark, is_needed, needed } = for_sink;
+        let ForSink { victims, mark, is_needed, needed, passed_by } = for_sink;
+        let pieces = victims.map_or(Vec::new(), |victims| self.pieces(*victims, needed, guard));
+        let sink = self.sink.clone();
+        Box::new(move || {
+            if !pieces.is_empty() {
+                sink.take(EvictedBatch { pieces, mark, is_needed });
+            }
+            if passed_by > 0 {
+                sink.passed_by(passed_by);
+            }
+        })
+    }
+}
+
+impl SinkOutlet {
+    /// Puts victims into reservations, which count as kept until they are dropped.
+    fn pieces(&self, mut victims: Victims, needed: Option<Arc<AtomicUsize>>, guard: &Guard<'_>) -> Vec<Evicted> {
         // The last handle is being dropped: nobody can use the blocks.
-        let Some(inner) = self.cache.upgrade() else { return Box::new(|| ()) };
+        let Some(inner) = self.cache.upgrade() else { return Vec::new() };
         let strong_refs = StrongRefs::new(&inner);
-        let mut victims = *victims;
         let mut held = Reservation {
             blocks: std::mem::take(&mut victims.blocks),
             shared: SharedBlocks::default(),
@@ -45,11 +61,6 @@ impl Outlet for SinkOutlet {
         for piece in &mut pieces {
             piece.kept = Some(kept.split(piece.blocks.len()));
         }
-        let (sink, batch) = (self.sink.clone(), EvictedBatch { pieces, mark, is_needed });
-        Box::new(move || sink.take(batch))
-    }
-
-    fn passed_by(&self, blocks: usize) {
-        self.sink.passed_by(blocks);
+        pieces
     }
 }

@@ -73,7 +73,7 @@ pub(super) use alone::{Alone, Heads, Request};
 pub(super) use dead_runs::DeadRuns;
 pub(super) use exchange::{FEW_SLICES, SLICE};
 pub(super) use listeners::{
-    Beneficiary, Cut, ForSink, GONE, LeftForSink, Listed, Listing, Live, LiveSettings, Outlet, QuotaPass, SharedOutlet,
+    Beneficiary, Cut, ForSink, GONE, Listed, Listing, Live, LiveSettings, Outlet, QuotaPass, SharedOutlet, Sinking,
     SortGoal, Subscriber, Victim, Victims,
 };
 pub(super) use ranking::Ranking;
@@ -178,7 +178,7 @@ impl Evictor<'_> {
     /// Begins a turn of all.
     pub(super) fn begin_turn(&mut self) {
         self.first_mut().stale_left = silent::STALE;
-        self.common.listeners.sinking.begin_turn();
+        self.common.listeners.sinking = Sinking::default();
         if let Some(victims) = self.common.listeners.victims.take() {
             // Left over only if an eviction into a caller's list or for the sink panicked.
             self.first_mut().freed.extend(victims.blocks);

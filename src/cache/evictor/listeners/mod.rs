@@ -56,7 +56,7 @@ pub(in crate::cache) use listing::{Listed, Listing, Listings};
 pub(in crate::cache) use live::{Live, LiveSettings};
 pub(in crate::cache) use observers::{GONE, Observers, Subscriber, Victim, Victims};
 pub(in crate::cache) use quota::{QuotaPass, Quotas, SortGoal, Sorting};
-pub(in crate::cache) use sinking::{Beneficiary, ForSink, LeftForSink, Outlet, SharedOutlet, Sinking};
+pub(in crate::cache) use sinking::{Beneficiary, ForSink, Outlet, SharedOutlet, Sinking};
 
 /// The state of all listeners.
 #[derive(Debug)]

@@ -15,11 +15,8 @@ pub(in crate::cache) trait Outlet: Send + Sync {
     fn mark(&self) -> u64;
 
     /// Puts victims into reservations, without the lock, under a guard that was pinned before they
-    /// were evicted. The returned function gives them to the sink.
-    fn gather(&self, victims: ForSink, guard: &Guard<'_>) -> Box<dyn FnOnce()>;
-
-    /// Notes that `blocks` blocks were not offered to the sink.
-    fn passed_by(&self, blocks: usize);
+    /// were evicted. The returned function calls the sink.
+    fn gather(&self, for_sink: ForSink, guard: &Guard<'_>) -> Box<dyn FnOnce()>;
 }
 
 /// An outlet that the evictor and its turns share.
@@ -47,30 +44,21 @@ pub(in crate::cache) struct Sinking {
     mark: u64,
 }
 
-/// The blocks that a turn has evicted for the sink.
+/// The work that one turn leaves for the sink, to be done without the lock.
 pub(in crate::cache) struct ForSink {
-    pub(in crate::cache) victims: Box<Victims>,
+    /// The blocks evicted for the sink.
+    pub(in crate::cache) victims: Option<Box<Victims>>,
     /// The mark of the moment when the first of them was evicted.
     pub(in crate::cache) mark: u64,
     /// Whether a thread needs the blocks.
     pub(in crate::cache) is_needed: bool,
     /// The count of blocks that the sink keeps, if that thread does not wait.
     pub(in crate::cache) needed: Option<Arc<AtomicUsize>>,
-}
-
-/// The work that one turn leaves for the sink, to be done without the lock.
-pub(in crate::cache) struct LeftForSink {
-    outlet: SharedOutlet,
-    victims: Option<ForSink>,
-    passed_by: usize,
+    /// Number of blocks that were evicted but not offered to the sink.
+    pub(in crate::cache) passed_by: usize,
 }
 
 impl Sinking {
-    /// Begins a turn that evicts for nobody yet.
-    pub(in crate::cache) fn begin_turn(&mut self) {
-        (self.beneficiary, self.passed_by) = (Beneficiary::Nobody, 0);
-    }
-
     fn passes_by(&self) -> bool {
         match &self.beneficiary {
             Beneficiary::Nobody | Beneficiary::Waiter => false,
@@ -127,44 +115,27 @@ impl Evictor<'_> {
 
     /// Takes the work that a turn leaves for the sink, at its end.
     #[inline]
-    pub(in crate::cache) fn take_for_sink(&mut self, kept: &KeptBlocks) -> Option<Box<LeftForSink>> {
+    pub(in crate::cache) fn take_for_sink(&mut self, kept: &KeptBlocks) -> Option<Box<(SharedOutlet, ForSink)>> {
         let has_any = self.common.listeners.victims.is_some() || self.common.listeners.sinking.passed_by > 0;
         if has_any { self.leave_for_sink(kept) } else { None }
     }
 
     #[cold]
-    fn leave_for_sink(&mut self, kept: &KeptBlocks) -> Option<Box<LeftForSink>> {
+    fn leave_for_sink(&mut self, kept: &KeptBlocks) -> Option<Box<(SharedOutlet, ForSink)>> {
         let Listeners { victims, sinking, live, .. } = &mut self.common.listeners;
         let outlet = live.outlet.clone()?;
-        let Sinking { beneficiary, passed_by, mark } = sinking;
-        let mark = *mark;
-        let (is_needed, needed) = match std::mem::take(beneficiary) {
+        let Sinking { beneficiary, passed_by, mark } = std::mem::take(sinking);
+        let (is_needed, needed) = match beneficiary {
             Beneficiary::Nobody => (false, None),
             Beneficiary::Waiter | Beneficiary::PastSink => (true, None),
             Beneficiary::Thread(kept) => (true, Some(kept)),
         };
-        let victims = victims.take().map(|victims| ForSink { victims, mark, is_needed, needed });
-        if let Some(ForSink { victims, needed, .. }) = &victims {
+        let victims = victims.take();
+        if let Some(victims) = &victims {
             kept.begin(victims.blocks.len());
             // Relaxed: an estimate is enough.
             needed.iter().for_each(|needed| _ = needed.fetch_add(victims.blocks.len(), Relaxed));
         }
-        Some(Box::new(LeftForSink { outlet, victims, passed_by: std::mem::take(passed_by) }))
-    }
-}
-
-impl LeftForSink {
-    /// Puts the blocks into reservations, under the guard of the turn; the returned function calls
-    /// the sink.
-    #[cold]
-    pub(in crate::cache) fn gather(self, guard: &Guard<'_>) -> Box<dyn FnOnce()> {
-        let Self { outlet, victims, passed_by } = self;
-        let give = victims.map(|victims| outlet.gather(victims, guard));
-        Box::new(move || {
-            give.into_iter().for_each(|give| give());
-            if passed_by > 0 {
-                outlet.passed_by(passed_by);
-            }
-        })
+        Some(Box::new((outlet, ForSink { victims, mark, is_needed, needed, passed_by })))
     }
 }
