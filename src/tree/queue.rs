@@ -11,9 +11,9 @@
 //! time when the entry is taken out.
 //!
 //! A drain takes the entries present when it begins, not entries that other threads add later.
-//! Changes that the evictor itself makes (the parent of a dead run, the end of a retention) are in
-//! a separate finite list. An entry owns a reference: if its point dies while queued, the point is
-//! retired when the entry is taken out.
+//! Changes that the evictor itself makes (the parent of a dead run, the end of a retention) come
+//! before them. An entry owns a reference: if its point dies while queued, the point is retired when
+//! the entry is taken out.
 //!
 //! # Orderings
 //!
@@ -24,7 +24,7 @@
 
 use crossbeam_utils::CachePadded;
 
-use crate::reclaim::{Guard, Link, Ref};
+use crate::reclaim::{Guard, Ref};
 use crate::sync::atomic::{
     AtomicPtr,
     Ordering::{AcqRel, Acquire, Relaxed},
@@ -44,19 +44,15 @@ pub(crate) struct Queue {
 #[derive(Debug)]
 pub(crate) struct Queues(Box<[Queue]>);
 
-/// Drained entries, as a linked list.
+/// Drained entries, as a linked list; newest first as a drain returns them.
 #[derive(Debug)]
-struct Chain(*mut Point);
+#[must_use]
+pub(crate) struct Chain(*mut Point);
 
 #[allow(unsafe_code)]
 // SAFETY: a chain is an address; its entries keep their points alive (word.rs: `QUEUED` owns a
 // reference).
 unsafe impl Send for Chain {}
-
-/// The entries of one drain, newest first.
-#[derive(Debug)]
-#[must_use]
-pub(crate) struct Drained(Chain);
 
 /// The drained entries that were not taken out yet, in the order in which they were pushed. The
 /// evictor owns it.
@@ -65,18 +61,18 @@ pub(crate) struct Drained(Chain);
 /// far as the caller allows, so that each step of the evictor is bounded.
 #[derive(Debug)]
 pub(crate) struct Backlog {
-    /// Points that the evictor itself has changed: parents of dead runs, and points whose leases it
-    /// gave back. Also deferred entries.
-    own: Vec<Link<Point>>,
-    /// Oldest first.
+    /// The evictor's own entries, latest first, then the drained ones, oldest first.
     ready: Chain,
+    /// Number of own entries: points that the evictor itself has changed (parents of dead runs, and
+    /// points whose leases it gave back), and deferred entries.
+    own: usize,
     /// The entries after the ready ones: `turned` is already reversed, `rest` is not.
     turned: Chain,
     rest: Chain,
     /// Number of drains received.
     received: u64,
-    /// The first ready entry that [`ahead`](Self::ahead) has not returned yet, and the number of
-    /// ready entries before it.
+    /// The first drained ready entry that [`ahead`](Self::ahead) has not returned yet, and the
+    /// number of drained ones before it.
     unnamed: Chain,
     named: usize,
 }
@@ -110,19 +106,19 @@ impl Queue {
     }
 
     /// Takes all entries. Only the evictor calls it.
-    pub(crate) fn drain(&self) -> Drained {
+    pub(crate) fn drain(&self) -> Chain {
         if self.is_empty() {
-            return Drained(Chain::empty());
+            return Chain::empty();
         }
         // Acquire: E8.
-        Drained(Chain(self.head.swap(std::ptr::null_mut(), Acquire)))
+        Chain(self.head.swap(std::ptr::null_mut(), Acquire))
     }
 
     /// Takes all entries, with a read-modify-write even if the queue is empty. Only the evictor
     /// calls it.
-    pub(crate) fn drain_for_waiter(&self) -> Drained {
+    pub(crate) fn drain_for_waiter(&self) -> Chain {
         // Acquire: E8. Release: E15.
-        Drained(Chain(self.head.swap(std::ptr::null_mut(), AcqRel)))
+        Chain(self.head.swap(std::ptr::null_mut(), AcqRel))
     }
 
     /// Whether the queue was empty a moment ago.
@@ -189,33 +185,29 @@ impl Chain {
 impl Backlog {
     pub(crate) fn empty() -> Self {
         let [ready, turned, rest, unnamed] = std::array::from_fn(|_| Chain::empty());
-        Self { own: Vec::new(), ready, turned, rest, received: 0, unnamed, named: 0 }
+        Self { ready, own: 0, turned, rest, received: 0, unnamed, named: 0 }
     }
 
     /// Whether no entry is left.
     pub(crate) fn is_empty(&self) -> bool {
-        self.own.is_empty() && self.ready.is_empty() && self.is_turned()
+        self.ready.is_empty() && self.is_turned()
     }
 
     fn is_turned(&self) -> bool {
         self.turned.is_empty() && self.rest.is_empty()
     }
 
-    /// Adds a point. The evictor has just set its `QUEUED`.
+    /// Adds a point. The evictor has just set its `QUEUED`, or has deferred its entry.
     pub(crate) fn push(&mut self, point: Ref<'_, Point>) {
-        self.own.push(point.link());
-    }
-
-    /// Puts back a deferred entry, which is `QUEUED`.
-    pub(crate) fn take_over(&mut self, point: Link<Point>) {
-        self.own.push(point);
+        self.ready.push(point);
+        self.own += 1;
     }
 
     /// Takes over the entries that [`Queue::drain`] returned. All entries received before must have
     /// been reversed: the backlog is empty, or [`next`](Self::next) was called without a bound.
-    pub(crate) fn receive(&mut self, drained: Drained) {
+    pub(crate) fn receive(&mut self, drained: Chain) {
         debug_assert!(self.is_turned(), "two chains would be mixed");
-        self.rest = drained.0;
+        self.rest = drained;
         self.received += 1;
     }
 
@@ -228,9 +220,6 @@ impl Backlog {
     /// Takes the next entry out; `None` if there is none, or if more than `turns` entries must be
     /// reversed to reach it.
     pub(crate) fn next<'g>(&mut self, turns: &mut usize, guard: &'g Guard<'_>) -> Option<Ref<'g, Point>> {
-        if let Some(own) = self.own.pop() {
-            return Some(own.get(guard));
-        }
         if self.ready.is_empty() {
             while !self.rest.is_empty() {
                 *turns = turns.checked_sub(1)?;
@@ -241,6 +230,10 @@ impl Backlog {
             (self.unnamed, self.named) = (Chain(self.ready.0), 0);
         }
         let next = self.ready.pop(guard)?;
+        if self.own > 0 {
+            self.own -= 1;
+            return Some(next);
+        }
         if self.named == 0 {
             self.unnamed = Chain(self.ready.0);
         }
@@ -261,6 +254,6 @@ impl Backlog {
 
     /// Whether a change that the evictor itself made is left.
     pub(crate) fn has_own(&self) -> bool {
-        !self.own.is_empty()
+        self.own > 0
     }
 }

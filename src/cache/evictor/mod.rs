@@ -225,7 +225,7 @@ impl Evictor<'_> {
             let shard = self.at_mut(place);
             shard.needs_all = false;
             // The first one last: the backlog gives the latest one first.
-            shard.deferred.drain(..).rev().for_each(|point| shard.backlog.take_over(point));
+            shard.deferred.drain(..).rev().for_each(|point| shard.backlog.push(point.get(resources.guard)));
             self.keep_time(entries, resources);
             self.work_backlog_off(place, entries, &mut turns, resources);
             let shard = self.at_mut(place);
