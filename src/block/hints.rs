@@ -1,8 +1,7 @@
-//! Hints for finding free blocks: a tree of bits above the words of the pool's bitmap.
+//! Hints for finding free blocks: a bit for each word of the pool's bitmap.
 //!
-//! A bit of the lowest level represents a word of the pool, and a bit of each further level a word
-//! of the level below, up to a level of one word. So the next word that may have free blocks is
-//! found in a few steps in a pool of any size.
+//! One word of hints represents 4,096 blocks, so in a pool of a million blocks the next word that
+//! may have free blocks is found in at most 256 steps, over 2 KiB.
 //!
 //! All bits are hints, and every access is relaxed: a bit may be set where no block is free, and
 //! briefly clear where one is. A thread that was promised blocks and finds no bit set searches the
@@ -10,70 +9,32 @@
 
 use crate::sync::gauge::{AtomicU64, Relaxed};
 
-const BITS: usize = u64::BITS as usize;
+pub(super) const BITS: usize = u64::BITS as usize;
 
 #[derive(Debug)]
-pub(super) struct Hints {
-    /// The lowest level first; the last level is one word.
-    levels: Box<[Box<[AtomicU64]>]>,
-}
+pub(super) struct Hints(Box<[AtomicU64]>);
 
 impl Hints {
     /// Makes the hints for a pool of `words` words, of which the first `free` have free blocks.
     pub(super) fn new(words: usize, free: usize) -> Self {
-        let mut levels = Vec::new();
-        let (mut below, mut free) = (words, free);
-        while levels.is_empty() || below > 1 {
-            let bits = |i: usize| match free.saturating_sub(i * BITS) {
-                bits if bits >= BITS => u64::MAX,
-                bits => (1 << bits) - 1,
-            };
-            levels.push((0..below.div_ceil(BITS)).map(|i| AtomicU64::new(bits(i))).collect());
-            (below, free) = (below.div_ceil(BITS), free.div_ceil(BITS));
-        }
-        Self { levels: levels.into() }
+        Self((0..words.div_ceil(BITS)).map(|i| AtomicU64::new(leading(free, i))).collect())
     }
 
     /// Marks that word `at` has free blocks.
     pub(super) fn set(&self, at: usize) {
-        self.set_from(0, at);
-    }
-
-    /// Sets bit `at` of the level at `height`, and the bits above that lead to it.
-    fn set_from(&self, height: usize, mut at: usize) {
-        for level in &self.levels[height..] {
-            let (word, bit) = (&level[at / BITS], 1 << (at % BITS));
-            // Most threads that give blocks back find it set: a load leaves the cache line shared.
-            if word.load(Relaxed) & bit != 0 {
-                return;
-            }
+        let (word, bit) = (&self.0[at / BITS], 1 << (at % BITS));
+        // Most threads that give blocks back find it set: a load leaves the cache line shared.
+        if word.load(Relaxed) & bit == 0 {
             word.fetch_or(bit, Relaxed);
-            at /= BITS;
         }
     }
 
     /// Marks that word `at` had no free blocks. The caller then loads the word again, and sets the
     /// hint if it has some.
     pub(super) fn clear(&self, at: usize) {
-        self.clear_from(0, at);
-    }
-
-    /// Clears bit `at` of the level at `height`, and each bit above whose word is then zero.
-    fn clear_from(&self, height: usize, mut at: usize) {
-        for height in height..self.levels.len() {
-            let (word, bit) = (&self.levels[height][at / BITS], 1 << (at % BITS));
-            if word.load(Relaxed) & bit == 0 {
-                return;
-            }
-            let left = word.fetch_and(!bit, Relaxed) & !bit;
-            // Another thread may have set a bit below and found this one set.
-            if height > 0 && self.levels[height - 1][at].load(Relaxed) != 0 {
-                return self.set_from(height, at);
-            }
-            if left != 0 {
-                return;
-            }
-            at /= BITS;
+        let (word, bit) = (&self.0[at / BITS], 1 << (at % BITS));
+        if word.load(Relaxed) & bit != 0 {
+            word.fetch_and(!bit, Relaxed);
         }
     }
 
@@ -85,40 +46,19 @@ impl Hints {
 
     /// The first word at or after `at` that may have free blocks.
     fn from(&self, at: usize) -> Option<usize> {
-        let (mut height, mut next) = (0, at);
-        while let Some(level) = self.levels.get(height) {
-            let bits = level.get(next / BITS)?.load(Relaxed) & u64::MAX << (next % BITS);
-            if bits == 0 {
-                (height, next) = (height + 1, next / BITS + 1);
-                continue;
-            }
-            match self.lowest(height, next / BITS * BITS + bits.trailing_zeros() as usize) {
-                Ok(word) => return Some(word),
-                // The bit leads to nothing: clear it and search again.
-                Err(empty) => {
-                    self.clear_from(empty.0, empty.1);
-                    (height, next) = (0, at);
-                }
-            }
-        }
-        None
+        let mut wanted = u64::MAX << (at % BITS);
+        (at / BITS..self.0.len()).find_map(|i| {
+            let bits = self.0[i].load(Relaxed) & std::mem::replace(&mut wanted, u64::MAX);
+            (bits != 0).then(|| i * BITS + bits.trailing_zeros() as usize)
+        })
     }
+}
 
-    /// The first word of the pool below bit `at` of a level.
-    ///
-    /// # Errors
-    ///
-    /// Height and index of a bit with no set bit below it: a thread set it after another one had
-    /// cleared the lower bit.
-    fn lowest(&self, height: usize, mut at: usize) -> Result<usize, (usize, usize)> {
-        for below in (0..height).rev() {
-            let bits = self.levels[below][at].load(Relaxed);
-            if bits == 0 {
-                return Err((below + 1, at));
-            }
-            at = at * BITS + bits.trailing_zeros() as usize;
-        }
-        Ok(at)
+/// Word `i` of a bitmap whose first `set` bits are set.
+pub(super) fn leading(set: usize, i: usize) -> u64 {
+    match set.saturating_sub(i * BITS) {
+        bits if bits >= BITS => u64::MAX,
+        bits => (1 << bits) - 1,
     }
 }
 

@@ -32,7 +32,7 @@ use std::ops::Range;
 use crossbeam_utils::CachePadded;
 
 use super::BlockId;
-use super::hints::Hints;
+use super::hints::{BITS, Hints, leading};
 use crate::sync::atomic::{
     AtomicU64, AtomicUsize,
     Ordering::{AcqRel, Acquire, Relaxed, Release},
@@ -53,37 +53,28 @@ pub(crate) struct Pool {
     limit: usize,
 }
 
-const BITS: usize = u64::BITS as usize;
-
 /// Number of ids that are listed at a time while the pool grows.
 const GROWN_AT_ONCE: usize = 1 << 16;
 
 impl Pool {
     /// Makes a pool of `capacity` free blocks that can grow up to `limit` blocks.
     pub(crate) fn new(capacity: usize, limit: usize) -> Self {
-        let word = |i: usize| match capacity.saturating_sub(i * BITS) {
-            bits if bits >= BITS => u64::MAX,
-            bits => (1 << bits) - 1,
-        };
-        Self {
-            free: CachePadded::new(AtomicUsize::new(capacity)),
-            recent: CachePadded::new(AtomicUsize::new(0)),
-            words: (0..limit.div_ceil(BITS)).map(|i| AtomicU64::new(word(i))).collect(),
-            hints: Hints::new(limit.div_ceil(BITS), capacity.div_ceil(BITS)),
-            capacity: AtomicGauge::new(capacity),
-            limit,
-        }
+        Self::with_free(capacity, capacity, limit)
     }
 
     /// Makes a pool of `capacity` blocks, none of them free.
     pub(crate) fn empty(capacity: usize) -> Self {
+        Self::with_free(0, capacity, capacity)
+    }
+
+    fn with_free(free: usize, capacity: usize, limit: usize) -> Self {
         Self {
-            free: CachePadded::new(AtomicUsize::new(0)),
+            free: CachePadded::new(AtomicUsize::new(free)),
             recent: CachePadded::new(AtomicUsize::new(0)),
-            words: (0..capacity.div_ceil(BITS)).map(|_| AtomicU64::new(0)).collect(),
-            hints: Hints::new(capacity.div_ceil(BITS), 0),
+            words: (0..limit.div_ceil(BITS)).map(|i| AtomicU64::new(leading(free, i))).collect(),
+            hints: Hints::new(limit.div_ceil(BITS), free.div_ceil(BITS)),
             capacity: AtomicGauge::new(capacity),
-            limit: capacity,
+            limit,
         }
     }
 

@@ -27,33 +27,3 @@ fn all_hints_are_set_where_all_is_free() {
         (0..words).for_each(|at| assert_eq!(hints.after(at), Some((at + 1) % words)));
     }
 }
-
-/// Threads that give and take at once can leave a bit set without one below it. A search clears it
-/// and finds the others.
-#[test]
-fn a_bit_that_leads_nowhere_hides_no_other() {
-    let hints = Hints::new(300_000, 0);
-    hints.set_from(1, 3);
-    hints.set_from(2, 5);
-    hints.set(299_999);
-    assert_eq!(hints.after(0), Some(299_999));
-    hints.clear(299_999);
-    assert!(hints.levels.iter().flatten().all(|word| word.load(Relaxed) == 0));
-}
-
-/// However threads set and clear bits at once, each bit left has all bits above it.
-#[test]
-fn a_hint_that_is_left_can_be_found() {
-    let hints = Hints::new(BITS * BITS, 0);
-    for round in 0..2_000 {
-        let at = round % (BITS * BITS);
-        std::thread::scope(|scope| {
-            scope.spawn(|| hints.clear(at ^ 1));
-            scope.spawn(|| hints.set(at));
-            hints.set(at ^ 1);
-        });
-        assert_eq!(hints.from(at), Some(at), "round {round}");
-        hints.clear(at);
-        hints.clear(at ^ 1);
-    }
-}
