@@ -12,7 +12,9 @@
 //! | 6 | its run |
 //! | 4 | its run's arrays |
 //!
-//! The policy finds a victim that far ahead without reading the data of the victims in between.
+//! The policy finds the victim twelve places behind one without reading the data of those in between.
+//! A ring keeps the last ones that it found, for the later steps. Candidates that are filed again
+//! when their turn comes count as victims here: they are read as well.
 //!
 //! All of this is a hint: the policy may still choose another victim.
 //!
@@ -57,17 +59,9 @@ impl Soon {
 /// How many victims ahead the first step prefetches.
 const FURTHEST: usize = 12;
 
-/// A ring buffer of a victim and its successors in one structure of the policy.
-#[derive(Debug, Default, Clone, Copy)]
-struct Line {
-    named: [Option<CandidateId>; RING],
-    /// The position of the victim.
-    begin: usize,
-}
-
-/// A power of two, greater than [`FURTHEST`].
+/// The length of the ring of upcoming victims: a power of two, at least [`FURTHEST`].
 const RING: usize = 16;
-const _: () = assert!(RING.is_power_of_two() && RING > FURTHEST);
+const _: () = assert!(RING.is_power_of_two() && RING >= FURTHEST);
 
 /// Addresses of the parts of an upcoming victim. They may only be prefetched: it may have been
 /// freed.
@@ -79,71 +73,27 @@ struct NextVictim {
     arrays: Option<Link<Arrays>>,
 }
 
-/// The next victims. The policy takes victims alternately from two structures: candidates that were
-/// filed behind all others, and candidates that were not.
+/// The next victims: for each of the last ones, the candidate [`FURTHEST`] places behind it.
 #[derive(Debug, Default)]
 pub(super) struct Upcoming {
-    /// The most recently used line is the first.
-    lines: [Line; 2],
-    /// The next victim, and the one after it.
-    next: [Option<NextVictim>; 2],
-}
-
-impl Line {
-    /// The candidate that is this many victims ahead.
-    #[inline]
-    fn at(&self, ahead: usize) -> Option<CandidateId> {
-        self.named[(self.begin + ahead) % RING]
-    }
-
-    /// Advances to `victim`; returns false if it is not in this line.
-    #[inline]
-    fn go_to(&mut self, victim: CandidateId, policy: &Policy) -> bool {
-        if self.at(1) == Some(victim) {
-            self.begin = (self.begin + 1) % RING;
-            self.named[(self.begin + FURTHEST) % RING] = policy.behind(victim, FURTHEST);
-            return true;
-        }
-        self.come_to(victim, policy)
-    }
-
-    /// The same for a victim that is not the next one, because candidates were used meanwhile or
-    /// another one was filed between them.
-    #[cold]
-    fn come_to(&mut self, victim: CandidateId, policy: &Policy) -> bool {
-        if let Some(ahead) = (0..=FURTHEST).find(|ahead| self.at(*ahead) == Some(victim)) {
-            self.begin = (self.begin + ahead) % RING;
-            for places in FURTHEST + 1 - ahead..=FURTHEST {
-                self.named[(self.begin + places) % RING] = policy.behind(victim, places);
-            }
-            return true;
-        }
-        let is_between = self.at(1).is_some() && self.at(1) == policy.behind(victim, 1);
-        if is_between {
-            self.named[self.begin] = Some(victim);
-        }
-        is_between
-    }
-
-    #[cold]
-    fn begin(victim: CandidateId, policy: &Policy) -> Self {
-        let mut named = [Some(victim); RING];
-        (1..=FURTHEST).for_each(|places| named[places] = policy.behind(victim, places));
-        Self { named, begin: 0 }
-    }
+    /// A ring; the latest one is at `begin`.
+    named: [Option<CandidateId>; RING],
+    begin: usize,
+    next: Option<NextVictim>,
 }
 
 impl Upcoming {
-    /// Advances to `victim`; returns the line that begins with it.
+    /// Advances to `victim`, which the policy has chosen.
     #[inline]
-    fn go_to(&mut self, victim: CandidateId, policy: &Policy) -> &Line {
-        if !self.lines[0].go_to(victim, policy) {
-            self.lines.swap(0, 1);
-            if !self.lines[0].go_to(victim, policy) {
-                self.lines[0] = Line::begin(victim, policy);
-            }
-        }
-        &self.lines[0]
+    fn go_to(&mut self, victim: CandidateId, policy: &Policy) {
+        self.begin = (self.begin + 1) % RING;
+        self.named[self.begin] = policy.behind(victim, FURTHEST);
+    }
+
+    /// The candidate that is about this many victims ahead, at most [`FURTHEST`].
+    #[inline]
+    fn at(&self, ahead: usize) -> Option<CandidateId> {
+        self.named[(self.begin + RING - (FURTHEST - ahead)) % RING]
     }
 }
 
@@ -167,7 +117,7 @@ impl Evictor<'_> {
         }
     }
 
-    /// Prefetches the parts of the victims after `victim`, which the policy has chosen.
+    /// Prefetches the parts of the victims after `victim`, which the policy has just chosen.
     pub(super) fn look_ahead(&mut self, victim: Ref<'_, Point>, resources: Resources<'_>) {
         self.go_to(victim.run());
         let Some(slot) = victim.account.get(&self.owner).candidate else { return };
@@ -175,8 +125,9 @@ impl Evictor<'_> {
             return;
         }
         let shard = &mut **self;
-        let line = shard.upcoming.go_to(slot, &shard.ranking.policy);
-        let [at_entries, at_point, at_run, at_arrays, at_next] = [FURTHEST, 9, 6, 4, 2].map(|ahead| line.at(ahead));
+        shard.upcoming.go_to(slot, &shard.ranking.policy);
+        let [at_entries, at_point, at_run, at_arrays, at_next] =
+            [FURTHEST, 9, 6, 4, 1].map(|ahead| shard.upcoming.at(ahead));
         if let Some(slot) = at_entries {
             self.ranking.policy.prefetch(slot);
             self.ranking.slots().prefetch(slot.index());
@@ -190,7 +141,7 @@ impl Evictor<'_> {
         if let Some(run) = self.filed_in(at_arrays, resources).map(Ref::run) {
             run.arrays(resources.guard).into_iter().for_each(|arrays| prefetch(arrays.as_ptr()));
         }
-        let after_next = self.filed_in(at_next, resources).map(|point| {
+        let next = self.filed_in(at_next, resources).map(|point| {
             let run = point.run();
             NextVictim {
                 point: point.link(),
@@ -199,8 +150,7 @@ impl Evictor<'_> {
                 arrays: run.arrays(resources.guard).map(Ref::link),
             }
         });
-        let [next, later] = &mut self.upcoming.next;
-        *next = std::mem::replace(later, after_next);
+        self.upcoming.next = next;
     }
 
     /// Prefetches the data that a turn uses first: the evictor's own fields, and the rest if
@@ -215,7 +165,7 @@ impl Evictor<'_> {
         prefetch_to_write(&raw const **self.totals);
         resources.queues.of(self.id).prefetch();
         self.ranking.prefetch_ends();
-        if let Some(NextVictim { point, run, parent, arrays }) = self.upcoming.next[0] {
+        if let Some(NextVictim { point, run, parent, arrays }) = self.upcoming.next {
             prefetch_to_write(point.as_ptr());
             prefetch_to_write(run.as_ptr());
             parent.into_iter().for_each(|parent| prefetch_to_write(parent.as_ptr()));

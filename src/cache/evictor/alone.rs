@@ -285,6 +285,7 @@ impl Evictor<'_> {
         while freed < want {
             let Some(victim) = self.choose().filter(|_| !self.needs_turn()) else { return false };
             let victim = victim.get(resources.guard);
+            self.look_ahead(victim, resources);
             let (run, word) = (victim.run(), victim.word.look());
             let is_end = word.children() == 0 && run.word().len() == victim.depth();
             if word.leases() > 0 || run.account.with(&self.owner, |account| account.protected) > 0 {
@@ -295,7 +296,6 @@ impl Evictor<'_> {
                 self.place(victim, resources);
                 self.visit_again(resources);
             } else {
-                self.look_ahead(victim, resources);
                 self.count_victim(victim);
                 freed += self.evict_victim(victim, want - freed, EvictionReason::Capacity, resources);
                 self.take_in_alone(resources);

@@ -365,11 +365,11 @@ impl Evictor<'_> {
                 break;
             };
             let victim = victim.get(resources.guard);
-            if !self.is_due(victim, resources) {
-                continue;
-            }
             if reason == EvictionReason::Capacity {
                 self.look_ahead(victim, resources);
+            }
+            if !self.is_due(victim, resources) {
+                continue;
             }
             freed += self.evict_victim(victim, most.min(want - freed), reason, resources);
         }
