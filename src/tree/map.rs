@@ -3,7 +3,7 @@
 //!
 //! It is a trie over the mixed bits of the key. The root is one slot inside the owner. A slot is
 //! empty, has an entry, or leads to a branch of `FAN` slots of the same kind. So an empty map costs
-//! one word, a map of one entry needs no allocation, and a map of 10^5 entries is four or five
+//! one word, a map of one entry needs no allocation, and a map of 10^5 entries is six or seven
 //! steps deep. A change is one compare-and-swap of a slot (two when a branch must first replace an
 //! entry). Its cost does not grow with the map, because nothing is ever resized.
 //!
@@ -50,9 +50,9 @@ use crate::sync::atomic::{
 };
 use crate::sync::{prefetch, prefetch_to_write};
 
-/// Slots of a branch; with the count they fill two cache lines. In models there are two, so that
+/// Slots of a branch; with the count they fill one cache line. In models there are two, so that
 /// two entries need several branches.
-const FAN: u32 = if cfg!(any(radixkv_loom, radixkv_shuttle)) { 2 } else { 15 };
+const FAN: u32 = if cfg!(any(radixkv_loom, radixkv_shuttle)) { 2 } else { 7 };
 
 /// Tag in a slot's word that leads to a branch.
 const BRANCH: usize = 1;
@@ -167,7 +167,7 @@ fn mix(key: u32) -> u32 {
 }
 
 /// The first digit of a mixed key, read as a fraction of 2^32 in base `FAN`, and the remaining
-/// fraction. Two keys that agree in nine digits of base 15 are equal: 2^32 / 15^9 is less than one.
+/// fraction. Two keys that agree in twelve digits of base 7 are equal: 2^32 / 7^12 is less than one.
 #[inline(always)]
 fn first_digit(mixed: u32) -> (usize, u32) {
     let shifted = u64::from(mixed) * u64::from(FAN);
