@@ -15,6 +15,7 @@ use super::line::wait_list::WaitList;
 use super::matching::ghost_table::GhostTable;
 use super::namespaces::namespace::Registry;
 use super::numbers::stats::{Stats, Total, read_totals};
+use super::session::Near;
 use super::turn::LockMode;
 use crate::block::{BlockLayout, Pool};
 use crate::reclaim::{Domain, Guard, Idle, Local, Ref};
@@ -69,28 +70,28 @@ pub(super) struct Inner {
 impl Inner {
     /// Waits for the evictor's lock, and runs `work` under it.
     pub(super) fn evicting<R>(&self, work: impl FnOnce(&mut Evictor<'_>, Resources<'_>) -> R) -> R {
-        self.awaited_turn(0, work, |_| false)
+        self.awaited_turn(Near::default(), work, |_| false)
     }
 
     /// As `evicting`, but then passes the lock to a thread that waits for it.
     pub(super) fn in_turn<R>(&self, work: impl FnOnce(&mut Evictor<'_>, Resources<'_>) -> R) -> R {
-        self.in_turn_near(0, work)
+        self.in_turn_near(Near::default(), work)
     }
 
-    /// As `in_turn`, with an idle participant from near slot `near`.
-    pub(super) fn in_turn_near<R>(&self, near: usize, work: impl FnOnce(&mut Evictor<'_>, Resources<'_>) -> R) -> R {
+    /// As `in_turn`, in the context `near`.
+    pub(super) fn in_turn_near<R>(&self, near: Near<'_>, work: impl FnOnce(&mut Evictor<'_>, Resources<'_>) -> R) -> R {
         self.awaited_turn(near, work, |_| true)
     }
 
     /// Runs `work` under the evictor's lock, unless another thread has the lock.
     pub(super) fn try_evicting<R>(&self, work: impl FnOnce(&mut Evictor<'_>, Resources<'_>) -> R) -> Option<R> {
-        self.turn(0, LockMode::Tries, work, |_| false)
+        self.turn(Near::default(), LockMode::Tries, work, |_| false)
     }
 
     /// Runs `turn` repeatedly while it returns true and no other thread has the evictor's lock.
     /// Between two turns a waiting thread gets the lock.
     pub(super) fn while_evicting(&self, mut turn: impl FnMut(&mut Evictor<'_>, Resources<'_>) -> bool) {
-        while self.turn(0, LockMode::Tries, &mut turn, |more| *more) == Some(true) {}
+        while self.turn(Near::default(), LockMode::Tries, &mut turn, |more| *more) == Some(true) {}
     }
 
     /// Changes settings. Takes the evictor's lock.
@@ -142,7 +143,7 @@ impl Inner {
             let work = |evictor: &mut Evictor<'_>, resources: Resources<'_>| {
                 evictor.settle_towards(&mut goal, STEP, resources) && evictor.account_leases(&mut pass, STEP, resources)
             };
-            match self.turn(0, mode, work, |_| true) {
+            match self.turn(Near::default(), mode, work, |_| true) {
                 Some(false) => {}
                 outcome => return outcome.is_some(),
             }
@@ -152,14 +153,13 @@ impl Inner {
     /// Runs `work` under the evictor's lock after every change made before the call was taken in:
     /// in steps, between which other threads get their turn.
     pub(super) fn settled<R>(&self, work: impl FnOnce(&mut Evictor<'_>, Resources<'_>) -> R) -> R {
-        self.settled_near(0, LockMode::Waits, work).expect("it waited for the lock")
+        self.settled_near(Near::default(), LockMode::Waits, work).expect("it waited for the lock")
     }
 
-    /// As `settled`, with a participant from near slot `near`; `None` if the lock was busy or the
-    /// request was served.
+    /// As `settled`, in the context `near`; `None` if the lock was busy or the request was served.
     pub(super) fn settled_near<R>(
         &self,
-        near: usize,
+        near: Near<'_>,
         mode: LockMode<'_>,
         work: impl FnOnce(&mut Evictor<'_>, Resources<'_>) -> R,
     ) -> Option<R> {
@@ -190,7 +190,7 @@ impl Inner {
     /// Runs a turn for which this thread waits.
     fn awaited_turn<R>(
         &self,
-        near: usize,
+        near: Near<'_>,
         work: impl FnOnce(&mut Evictor<'_>, Resources<'_>) -> R,
         is_fair: impl Fn(&R) -> bool,
     ) -> R {

@@ -353,7 +353,7 @@ impl Inner {
         let (mut shard, mut looks_around, mut visits) = (near.shard, true, self.shards.get());
         loop {
             let request = self.eviction_request(blocks, n, looks_around);
-            match self.turn_of_one(near, shard, |evictor, resources| evictor.serve_alone(request, resources)) {
+            match self.serve_alone(near, shard, request) {
                 Alone::Served => return true,
                 Alone::Visits(other) => {
                     self.visit(near, other);
@@ -376,10 +376,16 @@ impl Inner {
     fn visit(&self, near: Near<'_>, shard: ShardId) {
         let mut none = Vec::new();
         let request = self.eviction_request(&mut none, 0, false);
-        let visited = self.turn_of_one(near, shard, |evictor, resources| evictor.serve_alone(request, resources));
+        let visited = self.serve_alone(near, shard, request);
         if visited == Alone::NeedsAll {
-            self.in_turn_near(near.slot, |evictor, resources| _ = evictor.drain(&mut { STEP }, resources));
+            self.in_turn_near(near, |evictor, resources| _ = evictor.drain(&mut { STEP }, resources));
         }
+    }
+
+    /// Runs a turn of one shard.
+    fn serve_alone(&self, near: Near<'_>, shard: ShardId, request: EvictionRequest<'_>) -> Alone {
+        let work = |evictor: &mut Evictor<'_>, resources: Resources<'_>| evictor.serve_alone(request, resources);
+        self.turn(near, LockMode::One(shard), work, |_| false).expect("it waited for the lock")
     }
 
     /// A request of a turn of one shard.
@@ -442,7 +448,7 @@ impl Inner {
             }
             taken
         };
-        let Some(mut taken) = self.settled_near(near.slot, mode, &mut turn) else {
+        let Some(mut taken) = self.settled_near(near, mode, &mut turn) else {
             let is_served = take_served(blocks);
             assert!(is_served, "else it waits for the lock");
             return Ok(());
@@ -451,7 +457,7 @@ impl Inner {
             if let Some(taken) = taken {
                 return taken;
             }
-            taken = self.in_turn_near(near.slot, &mut turn);
+            taken = self.in_turn_near(near, &mut turn);
         }
     }
 

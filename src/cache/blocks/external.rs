@@ -20,6 +20,7 @@ use crate::cache::leases::strong_ref::StrongRefs;
 use crate::cache::namespaces::quota::QuotaCharge;
 use crate::cache::numbers::counters::Count;
 use crate::cache::prefix_cache::PrefixCache;
+use crate::cache::session::Near;
 use crate::cache::turn::LockMode;
 
 /// Why blocks were not adopted. Nothing has changed.
@@ -173,7 +174,7 @@ impl<'a> ExternalPool<'a> {
         let (inner, returned) = (&self.cache.inner, self.returned);
         // Blocks of cleared namespaces and released leases are freed only when the evictor
         // processes these changes. Silent leases keep no such block.
-        _ = inner.settled_near(0, LockMode::Tries, |_, _| ());
+        _ = inner.settled_near(Near::default(), LockMode::Tries, |_, _| ());
         let before = blocks.len();
         // Another thread may take some between the two calls: then try again with the new number.
         while !returned.try_take(returned.free().min(most), blocks) {}

@@ -170,14 +170,12 @@ impl Choice {
 }
 
 impl Evictor<'_> {
-    /// Begins a turn of one shard.
-    pub(super) fn begin_turn_alone(&mut self) {
-        self.first_mut().stale_left = silent::STALE;
-    }
-
-    /// Begins a turn of all.
+    /// Begins a turn of one or of all.
     pub(super) fn begin_turn(&mut self) {
         self.first_mut().stale_left = silent::STALE;
+        if !self.has_all() {
+            return;
+        }
         self.common.listeners.sinking = Sinking::default();
         if let Some(victims) = self.common.listeners.victims.take() {
             // Left over only if an eviction into a caller's list or for the sink panicked.

@@ -225,20 +225,20 @@ impl Shards {
 
     /// Waits for the locks of all shards.
     pub(in crate::cache) fn lock(&self) -> Evictor<'_> {
-        self.with_rest(self.locks[0].lock())
+        self.with_rest(None, self.locks[0].lock())
     }
 
-    /// As [`lock`](Self::lock), but never sleeps for the first lock: `None` if it gets none after
-    /// some tens of microseconds, or as soon as `ends` returns true.
+    /// Waits for the lock of `shard`, or for the locks of all, but never sleeps for the first one:
+    /// `None` if it gets none after some tens of microseconds, or as soon as `ends` returns true.
     #[inline]
-    pub(in crate::cache) fn lock_awake(&self, ends: impl Fn() -> bool) -> Option<Evictor<'_>> {
-        self.locks[0].lock_awake(ends).map(|first| self.with_rest(first))
+    pub(in crate::cache) fn lock_awake(&self, shard: Option<ShardId>, ends: impl Fn() -> bool) -> Option<Evictor<'_>> {
+        self.locks[first_of(shard)].lock_awake(ends).map(|first| self.with_rest(shard, first))
     }
 
-    /// As [`lock`](Self::lock), after `lock_awake` got none.
+    /// Waits for the same locks, after `lock_awake` got none.
     #[cold]
-    pub(in crate::cache) fn lock_asleep(&self) -> Evictor<'_> {
-        self.with_rest(self.locks[0].lock_asleep())
+    pub(in crate::cache) fn lock_asleep(&self, shard: Option<ShardId>) -> Evictor<'_> {
+        self.with_rest(shard, self.locks[first_of(shard)].lock_asleep())
     }
 
     /// Takes all locks, or none if another thread has one.
@@ -249,9 +249,10 @@ impl Shards {
         Some(self.evictor(first, rest))
     }
 
+    /// The evictor of `shard`, or of all, after the first lock was taken.
     #[inline]
-    fn with_rest<'a>(&'a self, first: MutexGuard<'a, Shard>) -> Evictor<'a> {
-        let rest = if self.locks.len() == 1 { Vec::new() } else { self.lock_rest() };
+    fn with_rest<'a>(&'a self, shard: Option<ShardId>, first: MutexGuard<'a, Shard>) -> Evictor<'a> {
+        let rest = if shard.is_some() || self.locks.len() == 1 { Vec::new() } else { self.lock_rest() };
         self.evictor(first, rest)
     }
 
@@ -266,23 +267,16 @@ impl Shards {
         self.locks[0].is_awaited()
     }
 
-    /// Takes the lock of one shard; `None` if it gets none after some tens of microseconds.
-    #[inline]
-    pub(in crate::cache) fn lock_one_awake(&self, shard: ShardId) -> Option<Evictor<'_>> {
-        self.locks[shard.index()].lock_awake(|| false).map(|lock| self.evictor(lock, Vec::new()))
-    }
-
-    /// Waits for the lock of one shard, after `lock_one_awake` got none.
-    #[cold]
-    pub(in crate::cache) fn lock_one_asleep(&self, shard: ShardId) -> Evictor<'_> {
-        self.evictor(self.locks[shard.index()].lock_asleep(), Vec::new())
-    }
-
     /// The longest hold since the last call.
     #[cfg(feature = "holds")]
     pub(in crate::cache) fn longest_hold(&self) -> Duration {
         self.locks.iter().map(|lock| lock.longest_hold()).max().unwrap_or_default()
     }
+}
+
+/// The index of the first lock of a turn of `shard`, or of all.
+fn first_of(shard: Option<ShardId>) -> usize {
+    shard.unwrap_or(ShardId::FIRST).index()
 }
 
 impl Evictor<'_> {
@@ -350,7 +344,7 @@ impl Evictor<'_> {
 
     /// Whether this is a turn of all.
     #[inline]
-    pub(super) fn has_all(&self) -> bool {
+    pub(in crate::cache) fn has_all(&self) -> bool {
         self.common.is_exclusive
     }
 

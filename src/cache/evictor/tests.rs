@@ -6,6 +6,7 @@ mod exchange;
 use crate::cache::evictor::{Evictor, Resources};
 use crate::cache::namespaces::namespace::Pass;
 use crate::cache::session::Near;
+use crate::cache::turn::LockMode;
 use crate::reclaim::Ref;
 use crate::sync::UnmapsLater;
 use crate::tree::lease::{Refused, lease_at, lease_deepest, release};
@@ -412,10 +413,11 @@ fn blocks_of_a_turn_of_one_that_panicked_are_given_back() {
     let mut blocks = Vec::new();
     assert!(cache.inner.pool.try_take(1, &mut blocks));
     let turn = || {
-        cache.inner.turn_of_one(Near::default(), ShardId::at(2), |evictor, _| {
+        let work = |evictor: &mut Evictor<'_>, _: Resources<'_>| {
             evictor.freed.append(&mut blocks);
             panic!("a turn that panics");
-        })
+        };
+        cache.inner.turn(Near::default(), LockMode::One(ShardId::at(2)), work, |_: &()| false)
     };
     assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(turn)).is_err());
     assert_eq!(cache.validate(), Ok(()));
