@@ -58,40 +58,52 @@ const MOST_ENTRIES: usize = 1024;
 /// How many turns of a shard pass between two visits to other shards.
 const VISITS: u32 = model_size(128, 2) as u32;
 
-/// About when each shard's first candidate was last used: to choose the shard to evict from. Eight
-/// shards share a cache line, because all entries are read more often than one changes.
+/// About when each shard's first candidate was last used: to choose the shard to evict from.
 #[derive(Debug)]
-pub(in crate::cache) struct Heads(Box<[AtomicU64]>);
+pub(in crate::cache) struct Heads {
+    lines: Box<[HeadLine]>,
+    shards: ShardCount,
+}
+
+/// Shards whose heads share a cache line, because all heads are read more often than one changes.
+const TOGETHER: usize = 8;
+
+/// The heads of [`TOGETHER`] shards; those beyond the last shard are not used.
+#[derive(Debug)]
+#[repr(align(64))]
+struct HeadLine([AtomicU64; TOGETHER]);
 
 impl Heads {
     pub(in crate::cache) fn new(shards: ShardCount) -> Self {
-        Self(shards.all().map(|_| AtomicU64::new(u64::MAX)).collect())
+        let line = |_| HeadLine(std::array::from_fn(|_| AtomicU64::new(u64::MAX)));
+        Self { lines: (0..shards.get().div_ceil(TOGETHER)).map(line).collect(), shards }
     }
 
     fn note(&self, shard: ShardId, first: u64) {
         // Relaxed, all: a heuristic.
-        self.0[shard.index()].store(first, Relaxed);
+        self.lines[shard.index() / TOGETHER].0[shard.index() % TOGETHER].store(first, Relaxed);
+    }
+
+    fn all(&self) -> impl Iterator<Item = (ShardId, u64)> {
+        self.shards
+            .all()
+            .zip(self.lines.iter().flat_map(|line| &line.0))
+            .map(|(shard, head)| (shard, head.load(Relaxed)))
     }
 
     /// The shard `places` after `shard`, in rotation.
     fn after(&self, shard: ShardId, places: u32) -> ShardId {
-        ShardId::at((shard.index() + places as usize) % self.0.len())
+        ShardId::at((shard.index() + places as usize) % self.shards.get())
     }
 
     /// The shard whose first candidate is oldest, and the candidate's last use.
     fn oldest(&self) -> (ShardId, u64) {
-        let heads = self.0.iter().map(|head| head.load(Relaxed)).enumerate();
-        let (oldest, last) = heads.min_by_key(|(_, last)| *last).expect("there is a shard");
-        (ShardId::at(oldest), last)
+        self.all().min_by_key(|(_, last)| *last).expect("there is a shard")
     }
 
     /// A shard without a noted candidate for which changes are queued.
     fn unknown(&self, queues: &Queues) -> Option<ShardId> {
-        let unknown = |(shard, head): (usize, &AtomicU64)| {
-            let shard = ShardId::at(shard);
-            (head.load(Relaxed) == u64::MAX && !queues.of(shard).is_empty()).then_some(shard)
-        };
-        self.0.iter().enumerate().find_map(unknown)
+        self.all().find(|(shard, last)| *last == u64::MAX && !queues.of(*shard).is_empty()).map(|(shard, _)| shard)
     }
 }
 
