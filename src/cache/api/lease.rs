@@ -1,7 +1,6 @@
 //! The public methods of `Lease` and `PrefixMatch`, in the order in which a reader needs them.
 
 use crate::block::BlockId;
-use crate::cache::eviction::invalidating;
 use crate::cache::leases::lease::{Lease, PrefixMatch, TooManyLeases};
 use crate::cache::leases::weak_lease::{self, WeakLease};
 use crate::cache::prefix_cache::PrefixCache;
@@ -66,7 +65,9 @@ impl Lease {
     ///
     /// Also true for a lease from an insert that was running during the invalidation.
     pub fn is_invalidated(&self) -> bool {
-        invalidating::is_invalidated(self)
+        let participant = self.cache().participant();
+        let guard = participant.pin();
+        self.held().is_some_and(|held| held.point.is_invalidated(&guard))
     }
 
     /// Whether this cache owns the lease; using another cache's is [misuse](PrefixCache#misuse).

@@ -2,7 +2,7 @@
 //! page.
 //!
 //! Rustdoc shows methods in the order of the source, so the methods of a type are together here.
-//! Their bodies are in the module of their concept.
+//! Their longer bodies are in the module of their concept.
 
 mod lease;
 mod namespace;

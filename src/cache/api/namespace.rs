@@ -3,11 +3,14 @@
 use std::time::Duration;
 
 use crate::cache::eviction::evicting;
+use crate::cache::evictor::SortGoal;
 use crate::cache::matching::walk::{self, CachedRun};
 use crate::cache::namespaces::namespace::{Namespace, NamespaceInUse, clearing};
 use crate::cache::namespaces::quota::{self, NamespaceStats, Quota};
 use crate::cache::prefix_cache::PrefixCache;
+use crate::cache::turn::LockMode;
 use crate::name::{Keys, NamespaceName};
+use crate::sync::Arc;
 
 /// # Identity
 impl Namespace {
@@ -93,7 +96,9 @@ impl Namespace {
     /// # Ok::<_, radixkv::BuildError>(())
     /// ```
     pub fn quota(&self) -> Quota {
-        quota::limits_of(&self.0.account)
+        let account = &self.0.account;
+        let (cached_blocks, pinned_blocks) = account.both_limits();
+        Quota { cached_blocks, pinned_blocks, time_to_idle: account.time_to_idle() }
     }
 
     /// The statistics of the namespace. Never waits; brings the counts up to date first, unless
@@ -112,7 +117,16 @@ impl Namespace {
     /// # Ok::<_, Box<dyn std::error::Error>>(())
     /// ```
     pub fn stats(&self) -> NamespaceStats {
-        self.cache().map(|cache| quota::stats(&cache, self)).unwrap_or_default()
+        let Some(cache) = self.cache() else { return NamespaceStats::default() };
+        cache.inner.settle_by(LockMode::Tries);
+        let account = &self.0.account;
+        NamespaceStats {
+            cached_blocks: account.cached(),
+            protected_blocks: account.protected(),
+            reserved_blocks: account.reserved(),
+            quota: self.quota(),
+            lookups: cache.inner.lookups_of(account),
+        }
     }
 
     /// Visits each cached run of the namespace, parents before children.
@@ -164,7 +178,7 @@ impl Namespace {
     /// ```
     pub fn clear(&self) {
         if let Some(cache) = self.cache() {
-            clearing::clear(&cache, self);
+            cache.inner.replace_space(&self.0, true);
         }
     }
 
@@ -213,7 +227,8 @@ impl Namespace {
     /// ```
     pub fn remove(&self) {
         if let Some(cache) = self.cache() {
-            clearing::remove(&cache, self);
+            let is_default = Arc::ptr_eq(&self.0, &cache.inner.namespaces.default);
+            cache.inner.replace_space(&self.0, is_default);
         }
     }
 
@@ -240,7 +255,13 @@ impl Namespace {
     /// # Ok::<_, Box<dyn std::error::Error>>(())
     /// ```
     pub fn evict(&self, blocks: usize) -> usize {
-        self.cache().map(|cache| evicting::evict_namespace(&cache, self, blocks)).unwrap_or(0)
+        let Some(cache) = self.cache() else { return 0 };
+        let mut sorting = SortGoal::default();
+        cache.inner.evict_in_turns(blocks, |evictor, want, resources| {
+            // A removed namespace has no blocks.
+            let there = self.0.root(resources.guard);
+            there.map_or(Some(0), |_| evictor.evict_of(&self.0.account, want, &mut sorting, resources))
+        })
     }
 
     /// Evicts every prefix of the namespace that was not used for `idle`; returns the number of

@@ -6,15 +6,15 @@ use crate::block::BlockId;
 #[cfg(feature = "async")]
 use crate::cache::blocks::block_request::BlockRequest;
 use crate::cache::blocks::external::ExternalPool;
-use crate::cache::blocks::growing::{self, GrowError};
+use crate::cache::blocks::growing::GrowError;
 use crate::cache::builder::Builder;
 use crate::cache::checks::validate::validate;
 use crate::cache::checks::violation::Violation;
 use crate::cache::eviction::evicted::{self, Evicted};
-use crate::cache::eviction::{evicting, invalidating};
+use crate::cache::eviction::invalidating;
 use crate::cache::evictor::{LeasePass, Upkeep};
 #[cfg(feature = "async")]
-use crate::cache::line::acquiring::{self, Acquiring};
+use crate::cache::line::acquiring::Acquiring;
 #[cfg(feature = "async")]
 use crate::cache::line::waiting::{self, Reserving};
 use crate::cache::listening::events::EventBatch;
@@ -30,6 +30,7 @@ use crate::cache::turn::LockMode;
 #[cfg(feature = "async")]
 use crate::key::Token;
 use crate::name::NamespaceName;
+use crate::sync::Arc;
 
 /// # Setup
 impl PrefixCache {
@@ -88,7 +89,7 @@ impl PrefixCache {
     /// # Ok::<_, radixkv::BuildError>(())
     /// ```
     pub fn default_namespace(&self) -> Namespace {
-        namespace::default_of(self)
+        Namespace(Arc::clone(&self.inner.namespaces.default))
     }
 
     /// Returns the namespace of this name, and creates it if it does not exist.
@@ -165,7 +166,7 @@ impl PrefixCache {
     /// # Ok::<_, Box<dyn std::error::Error>>(())
     /// ```
     pub fn acquire_async(&self, namespace: &Namespace, tokens: impl Into<Box<[Token]>>, room: usize) -> Acquiring {
-        acquiring::acquire_async(self, namespace, tokens, room)
+        Acquiring { cache: self.clone(), namespace: namespace.clone(), tokens: tokens.into(), room, waiter: None }
     }
 
     /// Reserves the blocks of a [`BlockRequest`] (a number is one), and waits while leases and
@@ -244,7 +245,10 @@ impl PrefixCache {
     /// # Ok::<_, Box<dyn std::error::Error>>(())
     /// ```
     pub fn evict(&self, blocks: usize) -> usize {
-        evicting::evict(self, blocks)
+        self.inner.evict_in_turns(blocks, |evictor, want, resources| {
+            let mut entries = usize::MAX;
+            Some(evictor.evict(want, &mut entries, resources))
+        })
     }
 
     /// Evicts up to `blocks` blocks as [`evict`](Self::evict) does, and appends them to `evicted`
@@ -301,7 +305,7 @@ impl PrefixCache {
     /// # Ok::<_, Box<dyn std::error::Error>>(())
     /// ```
     pub fn clear(&self) {
-        namespace::clearing::clear_all(self)
+        self.inner.namespaces.all().iter().for_each(|state| self.inner.replace_space(state, true));
     }
 
     /// Invalidates blocks whose keys and values are wrong, after a fault of the hardware or of a
@@ -604,7 +608,12 @@ impl PrefixCache {
     /// # Ok::<_, Box<dyn std::error::Error>>(())
     /// ```
     pub fn grow(&self, blocks: usize) -> Result<Range<BlockId>, GrowError> {
-        growing::grow(self, blocks)
+        let pool = &self.inner.pool;
+        let Some(added) = pool.grow(blocks) else {
+            return Err(GrowError { requested: blocks, capacity: pool.capacity(), limit: pool.limit() });
+        };
+        self.inner.ring();
+        Ok(added)
     }
 
     /// Checks every invariant of tree, pool, queue, ranking and counts.

@@ -1,9 +1,9 @@
 //! The public methods of `Reservation`, in the order in which a reader needs them.
 
 use crate::block::BlockId;
-use crate::cache::blocks::external;
 use crate::cache::blocks::fork::{self, PendingCopy};
 use crate::cache::blocks::reservation::Reservation;
+use crate::cache::blocks::shared_blocks::is_alone;
 use crate::cache::prefix_cache::PrefixCache;
 
 impl Reservation {
@@ -132,8 +132,12 @@ impl Reservation {
     /// assert_eq!(adopted.into_blocks(), [5, 2]);
     /// # Ok::<_, Box<dyn std::error::Error>>(())
     /// ```
-    pub fn into_blocks(self) -> Vec<BlockId> {
-        external::into_blocks(self)
+    pub fn into_blocks(mut self) -> Vec<BlockId> {
+        assert!(self.cache.returned.is_some(), "the cache owns its pool: only an external pool gets blocks back");
+        self.shared.keep_alone(&mut self.blocks, &mut self.charge);
+        let blocks = std::mem::take(&mut self.blocks);
+        self.cache.pool.give_back(&blocks);
+        blocks
     }
 }
 
@@ -191,7 +195,9 @@ impl Reservation {
     /// # Ok::<_, Box<dyn std::error::Error>>(())
     /// ```
     pub fn is_shared(&mut self, i: usize) -> bool {
-        fork::is_shared(self, i)
+        assert!(i < self.len(), "block index {i} is out of range: the reservation has {} blocks", self.len());
+        let charge = &mut self.charge;
+        self.shared.0.get_mut(i).is_some_and(|share| !is_alone(share, charge))
     }
 
     /// If a fork also holds block `i`, replaces it with the last block of `fresh` and returns the
@@ -216,6 +222,12 @@ impl Reservation {
     /// # Ok::<_, Box<dyn std::error::Error>>(())
     /// ```
     pub fn make_unique(&mut self, i: usize, fresh: &mut Self) -> Option<PendingCopy> {
-        fork::make_unique(self, i, fresh)
+        if !self.is_shared(i) {
+            return None;
+        }
+        assert!(self.is_same_cache(fresh), "the block to copy into belongs to another cache");
+        let last = fresh.len().checked_sub(1).expect("no block to copy into: reserve one");
+        assert!(!fresh.is_shared(last), "a fork also holds the block to copy into");
+        self.replace_shared(i, last, fresh)
     }
 }

@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use crate::block::BlockId;
-use crate::cache::blocks::acquire::{self, Acquired};
-use crate::cache::blocks::allocate;
+use crate::cache::blocks::acquire::{Acquired, Asking, Prompt};
+use crate::cache::blocks::allocate::{self, Effort};
 use crate::cache::blocks::block_request::BlockRequest;
 use crate::cache::blocks::reservation::{Reservation, ReserveError};
 use crate::cache::insert::{self, InsertError, Inserted};
@@ -12,12 +12,13 @@ use crate::cache::leases::lease::{Lease, PrefixMatch};
 use crate::cache::leases::priority::Priority;
 use crate::cache::leases::retention::{self, RetainError};
 use crate::cache::leases::sharing::{self, SharedSpan};
-use crate::cache::leases::uses;
 use crate::cache::leases::weak_lease::{self, WeakLease};
+use crate::cache::line::in_line::serve_by;
 use crate::cache::matching::lookup::{self, Use};
 use crate::cache::matching::partial::{self, PartialHit};
 use crate::cache::namespaces::namespace::Namespace;
 use crate::key::Token;
+use crate::tree::Marked;
 
 use crate::cache::session::Session;
 
@@ -131,7 +132,9 @@ impl Session {
     /// # Ok::<_, Box<dyn std::error::Error>>(())
     /// ```
     pub fn acquire(&self, namespace: &Namespace, tokens: &[Token], room: usize) -> Result<Acquired, ReserveError> {
-        acquire::acquire(self, namespace, tokens, room)
+        let acquired = self.acquire_once(Prompt { namespace, tokens, room }, Effort::Once);
+        self.count_acquired(&acquired);
+        acquired
     }
 
     /// Matches and reserves as [`acquire`](Self::acquire) does, and waits until `deadline` if
@@ -172,7 +175,10 @@ impl Session {
         room: usize,
         deadline: Instant,
     ) -> Result<Acquired, ReserveError> {
-        acquire::acquire_until(self, namespace, tokens, room, deadline)
+        let asking = Asking { session: self, prompt: Prompt { namespace, tokens, room } };
+        let acquired = serve_by(&asking, deadline);
+        self.count_acquired(&acquired);
+        acquired
     }
 
     /// Takes the blocks of a [`BlockRequest`], all or none. A number is a request that the default
@@ -442,7 +448,15 @@ impl Session {
     /// # Ok::<_, Box<dyn std::error::Error>>(())
     /// ```
     pub fn renew(&self, lease: &Lease) {
-        uses::renew(self, lease)
+        let inner = self.inner();
+        self.check_lease(lease);
+        let now = inner.time.now();
+        let participant = self.participant();
+        let guard = participant.pin();
+        if let Some(held) = lease.held().filter(|held| held.point.depth() > 0) {
+            inner.hot.statistics(&held).stamp(now);
+            inner.undo_demotions(held.point, now, &guard);
+        }
     }
 
     /// Counts a use of the prefix of a lease, without making it more recent.
@@ -469,7 +483,10 @@ impl Session {
     /// # Ok::<_, Box<dyn std::error::Error>>(())
     /// ```
     pub fn count_use(&self, lease: &Lease) {
-        uses::count_use(self, lease)
+        self.check_lease(lease);
+        if let Some(held) = lease.held().filter(|held| held.point.depth() > 0) {
+            self.inner().hot.statistics(&held).count();
+        }
     }
 
     /// Gives the prefix of `lease` a priority.
@@ -506,7 +523,8 @@ impl Session {
     /// # Ok::<_, Box<dyn std::error::Error>>(())
     /// ```
     pub fn prioritize(&self, lease: &Lease, priority: Priority) {
-        retention::prioritize(self, lease, priority)
+        let expiry = priority.ttl().map(|ttl| self.inner().time.after(ttl));
+        self.mark(lease, Marked::priority(priority.level(), expiry));
     }
 
     /// Keeps the prefix of `lease` from being evicted until `duration` has passed, even if the
@@ -578,7 +596,10 @@ impl Session {
     /// # Ok::<_, Box<dyn std::error::Error>>(())
     /// ```
     pub fn release_retained(&self, lease: &Lease) {
-        retention::release_retained(self, lease)
+        self.check_lease(lease);
+        if let Some(held) = lease.held() {
+            self.inner().evicting(|evictor, resources| evictor.end_retention(held.point, resources));
+        }
     }
 
     /// Demotes the prefix of `lease`: it is evicted before all prefixes that are not demoted, under
@@ -609,7 +630,11 @@ impl Session {
     /// # Ok::<_, Box<dyn std::error::Error>>(())
     /// ```
     pub fn demote(&self, lease: &Lease) {
-        retention::demote(self, lease)
+        self.check_lease(lease);
+        let inner = self.inner();
+        if lease.held().is_some_and(|held| held.point.depth() > 0) {
+            self.mark(lease, inner.demotions.demote(inner.time.now()));
+        }
     }
 }
 

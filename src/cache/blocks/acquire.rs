@@ -5,14 +5,12 @@
 //! matches again, and releases its lease if there are too few blocks. The caller gets the match of
 //! the last attempt.
 
-use std::time::Instant;
-
 use super::allocate::Effort;
 use super::block_request::{Ask, BlockRequest};
 use super::reservation::{Reservation, ReserveError};
 use crate::cache::inner::Inner;
 use crate::cache::leases::lease::PrefixMatch;
-use crate::cache::line::in_line::{Request, serve_by};
+use crate::cache::line::in_line::Request;
 use crate::cache::line::wait_list::QueuePosition;
 use crate::cache::line::waiter::Waiter;
 use crate::cache::namespaces::namespace::Namespace;
@@ -112,7 +110,7 @@ impl Request for Asking<'_> {
 
 impl Session {
     /// Tries once. The caller counts a refusal.
-    fn acquire_once(&self, prompt: Prompt<'_>, effort: Effort) -> Result<Acquired, ReserveError> {
+    pub(in crate::cache) fn acquire_once(&self, prompt: Prompt<'_>, effort: Effort) -> Result<Acquired, ReserveError> {
         prompt.check(self.inner())?;
         match self.try_acquire(prompt, effort) {
             Ok(acquired) => Ok(self.counted(prompt, acquired)),
@@ -199,28 +197,4 @@ impl Session {
         inner.count_lookup(prompt.namespace.query(prompt.tokens), lease, reached, &guard);
         acquired
     }
-}
-
-pub(in crate::cache) fn acquire(
-    session: &Session,
-    namespace: &Namespace,
-    tokens: &[Token],
-    room: usize,
-) -> Result<Acquired, ReserveError> {
-    let prompt = Prompt { namespace, tokens, room };
-    let acquired = session.acquire_once(prompt, Effort::Once);
-    session.count_acquired(&acquired);
-    acquired
-}
-
-pub(in crate::cache) fn acquire_until(
-    session: &Session,
-    namespace: &Namespace,
-    tokens: &[Token],
-    room: usize,
-    deadline: Instant,
-) -> Result<Acquired, ReserveError> {
-    let acquired = serve_by(&Asking { session, prompt: Prompt { namespace, tokens, room } }, deadline);
-    session.count_acquired(&acquired);
-    acquired
 }

@@ -183,11 +183,3 @@ impl<'a> ExternalPool<'a> {
         blocks.len() - before
     }
 }
-
-pub(in crate::cache) fn into_blocks(mut reservation: Reservation) -> Vec<BlockId> {
-    assert!(reservation.cache.returned.is_some(), "the cache owns its pool: only an external pool gets blocks back");
-    reservation.shared.keep_alone(&mut reservation.blocks, &mut reservation.charge);
-    let blocks = std::mem::take(&mut reservation.blocks);
-    reservation.cache.pool.give_back(&blocks);
-    blocks
-}

@@ -5,7 +5,7 @@
 use std::fmt;
 
 use super::reservation::Reservation;
-use super::shared_blocks::{SharedBlock, SharedBlocks, is_alone, share};
+use super::shared_blocks::{SharedBlock, SharedBlocks, share};
 use crate::block::BlockId;
 use crate::cache::namespaces::quota::QuotaCharge;
 use crate::sync::Arc;
@@ -67,7 +67,7 @@ impl Reservation {
     }
 
     /// Replaces the shared block `i` with the last block of `fresh`.
-    fn replace_shared(&mut self, i: usize, last: usize, fresh: &mut Self) -> Option<PendingCopy> {
+    pub(in crate::cache) fn replace_shared(&mut self, i: usize, last: usize, fresh: &mut Self) -> Option<PendingCopy> {
         let counted = self.shared.0[i].take()?;
         let destination = fresh.blocks.pop()?;
         let charged_alone = fresh.shared.split_off(last).0.pop().flatten();
@@ -96,22 +96,6 @@ pub(in crate::cache) fn fork(own: &mut Reservation) -> Reservation {
         charge: own.charge.split(0),
         cache: own.cache.clone(),
     }
-}
-
-pub(in crate::cache) fn is_shared(own: &mut Reservation, i: usize) -> bool {
-    assert!(i < own.blocks.len(), "block index {i} is out of range: the reservation has {} blocks", own.blocks.len());
-    let charge = &mut own.charge;
-    own.shared.0.get_mut(i).is_some_and(|share| !is_alone(share, charge))
-}
-
-pub(in crate::cache) fn make_unique(own: &mut Reservation, i: usize, fresh: &mut Reservation) -> Option<PendingCopy> {
-    if !own.is_shared(i) {
-        return None;
-    }
-    assert!(own.is_same_cache(fresh), "the block to copy into belongs to another cache");
-    let last = fresh.len().checked_sub(1).expect("no block to copy into: reserve one");
-    assert!(!fresh.is_shared(last), "a fork also holds the block to copy into");
-    own.replace_shared(i, last, fresh)
 }
 
 #[cfg(test)]

@@ -1,10 +1,6 @@
-//! Growing: adds blocks while the cache is in use.
+//! The error of growing a cache.
 
 use std::fmt;
-use std::ops::Range;
-
-use crate::block::BlockId;
-use crate::cache::prefix_cache::PrefixCache;
 
 /// The error of growing a cache beyond the limit that it was built with. Nothing has changed.
 ///
@@ -38,12 +34,3 @@ impl fmt::Display for GrowError {
 }
 
 impl std::error::Error for GrowError {}
-
-pub(in crate::cache) fn grow(cache: &PrefixCache, blocks: usize) -> Result<Range<BlockId>, GrowError> {
-    let pool = &cache.inner.pool;
-    let Some(added) = pool.grow(blocks) else {
-        return Err(GrowError { requested: blocks, capacity: pool.capacity(), limit: pool.limit() });
-    };
-    cache.inner.ring();
-    Ok(added)
-}

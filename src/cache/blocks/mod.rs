@@ -8,7 +8,7 @@
 //! | `reservation` | reserved blocks; dropping it gives them back |
 //! | `shared_blocks`, `fork` | blocks that several reservations hold |
 //! | `external` | the engine's own pool: passes its ids to the cache, and evicted ids back |
-//! | `growing` | adding blocks while the cache runs |
+//! | `growing` | the error of adding blocks while the cache runs |
 
 pub(in crate::cache) mod acquire;
 pub(in crate::cache) mod allocate;

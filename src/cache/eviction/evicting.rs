@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use crate::cache::evictor::{Evictor, Resources, SWEEP_SLICE, SortGoal, runs_below};
+use crate::cache::evictor::{Evictor, Resources, SWEEP_SLICE, runs_below};
 use crate::cache::inner::Inner;
 use crate::cache::namespaces::namespace::Namespace;
 use crate::cache::numbers::stats::Total;
@@ -15,22 +15,6 @@ use crate::cache::turn::LockMode;
 const RECLAIM_BYTES: usize = 32 << 10;
 /// The most blocks that one turn evicts.
 const SLICE: usize = 128;
-
-pub(in crate::cache) fn evict(cache: &PrefixCache, blocks: usize) -> usize {
-    cache.inner.evict_in_turns(blocks, |evictor, want, resources| {
-        let mut entries = usize::MAX;
-        Some(evictor.evict(want, &mut entries, resources))
-    })
-}
-
-pub(in crate::cache) fn evict_namespace(cache: &PrefixCache, namespace: &Namespace, blocks: usize) -> usize {
-    let mut sorting = SortGoal::default();
-    cache.inner.evict_in_turns(blocks, |evictor, want, resources| {
-        // A removed namespace has no blocks.
-        let there = namespace.0.root(resources.guard);
-        there.map_or(Some(0), |_| evictor.evict_of(&namespace.0.account, want, &mut sorting, resources))
-    })
-}
 
 pub(in crate::cache) fn evict_idle(cache: &PrefixCache, namespace: &Namespace, idle: Duration) -> usize {
     let inner = &*cache.inner;

@@ -5,7 +5,6 @@ use std::collections::HashSet;
 use crate::block::BlockId;
 use crate::cache::evictor::{Cut, runs_below};
 use crate::cache::inner::Inner;
-use crate::cache::leases::lease::Lease;
 use crate::cache::prefix_cache::PrefixCache;
 use crate::cache::turn::LockMode;
 use crate::reclaim::Guard;
@@ -56,12 +55,6 @@ impl Inner {
         }
         cuts
     }
-}
-
-pub(in crate::cache) fn is_invalidated(lease: &Lease) -> bool {
-    let participant = lease.cache().participant();
-    let guard = participant.pin();
-    lease.held().is_some_and(|held| held.point.is_invalidated(&guard))
 }
 
 #[cfg(all(test, not(any(radixkv_loom, radixkv_shuttle))))]

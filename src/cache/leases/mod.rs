@@ -7,7 +7,7 @@
 //! | `sharing` | how many leases of a set hold each block |
 //! | `owner` | checks that handles belong to the session's cache |
 //! | `strong_ref` | the counted reference in each handle, which keeps the cache alive |
-//! | `retention`, `priority`, `uses` | marks on a leased prefix: keep it until a deadline, its priority, only recency or only frequency |
+//! | `retention`, `priority` | marks on a leased prefix: keep it until a deadline, its priority |
 
 pub(in crate::cache) mod lease;
 pub(in crate::cache) mod owner;
@@ -15,5 +15,4 @@ pub(in crate::cache) mod priority;
 pub(in crate::cache) mod retention;
 pub(in crate::cache) mod sharing;
 pub(in crate::cache) mod strong_ref;
-pub(in crate::cache) mod uses;
 pub(in crate::cache) mod weak_lease;

@@ -8,7 +8,6 @@ use std::fmt;
 use std::time::Duration;
 
 use super::lease::Lease;
-use super::priority::Priority;
 use crate::cache::inner::Inner;
 use crate::cache::numbers::counters::Count;
 use crate::cache::session::Session;
@@ -56,7 +55,7 @@ impl std::error::Error for RetainError {}
 
 impl Session {
     /// Puts marks on the point of a lease, and tells the evictor.
-    fn mark(&self, lease: &Lease, marked: Marked) {
+    pub(in crate::cache) fn mark(&self, lease: &Lease, marked: Marked) {
         self.check_lease(lease);
         if let Some(held) = lease.held().filter(|held| held.point.depth() > 0) {
             let participant = self.participant();
@@ -76,11 +75,6 @@ impl Inner {
             self.queues.push(point);
         }
     }
-}
-
-pub(in crate::cache) fn prioritize(session: &Session, lease: &Lease, priority: Priority) {
-    let expiry = priority.ttl().map(|ttl| session.inner().time.after(ttl));
-    session.mark(lease, Marked::priority(priority.level(), expiry));
 }
 
 pub(in crate::cache) fn retain(session: &Session, lease: &Lease, duration: Duration) -> Result<(), RetainError> {
@@ -119,19 +113,4 @@ pub(in crate::cache) fn retain(session: &Session, lease: &Lease, duration: Durat
     // A thread that waits already must learn of this deadline before it sleeps again.
     inner.ring();
     Ok(())
-}
-
-pub(in crate::cache) fn release_retained(session: &Session, lease: &Lease) {
-    session.check_lease(lease);
-    if let Some(held) = lease.held() {
-        session.inner().evicting(|evictor, resources| evictor.end_retention(held.point, resources));
-    }
-}
-
-pub(in crate::cache) fn demote(session: &Session, lease: &Lease) {
-    session.check_lease(lease);
-    let inner = session.inner();
-    if lease.held().is_some_and(|held| held.point.depth() > 0) {
-        session.mark(lease, inner.demotions.demote(inner.time.now()));
-    }
 }

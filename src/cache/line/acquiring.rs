@@ -22,11 +22,11 @@ use crate::key::Token;
 /// [`Reserving`](crate::Reserving) explains.
 #[must_use = "futures do nothing unless they are polled"]
 pub struct Acquiring {
-    cache: PrefixCache,
-    namespace: Namespace,
-    tokens: Box<[Token]>,
-    room: usize,
-    waiter: Option<Waiter>,
+    pub(in crate::cache) cache: PrefixCache,
+    pub(in crate::cache) namespace: Namespace,
+    pub(in crate::cache) tokens: Box<[Token]>,
+    pub(in crate::cache) room: usize,
+    pub(in crate::cache) waiter: Option<Waiter>,
 }
 
 impl fmt::Debug for Acquiring {
@@ -50,13 +50,4 @@ impl Future for Acquiring {
         session.count_acquired(&served);
         Poll::Ready(served)
     }
-}
-
-pub(in crate::cache) fn acquire_async(
-    cache: &PrefixCache,
-    namespace: &Namespace,
-    tokens: impl Into<Box<[Token]>>,
-    room: usize,
-) -> Acquiring {
-    Acquiring { cache: cache.clone(), namespace: namespace.clone(), tokens: tokens.into(), room, waiter: None }
 }

@@ -94,14 +94,10 @@ pub(in crate::cache) struct Family {
     cache: OnceLock<Weak<Inner>>,
 }
 
-pub(in crate::cache) fn default_of(cache: &PrefixCache) -> Namespace {
-    Namespace(Arc::clone(&cache.inner.namespaces.default))
-}
-
 /// The namespace of this name, created if it does not exist.
 pub(in crate::cache) fn named(cache: &PrefixCache, name: NamespaceName) -> Namespace {
     if name.is_default() {
-        return default_of(cache);
+        return cache.default_namespace();
     }
     let registry = &cache.inner.namespaces;
     let mut names = registry.names.lock();
@@ -159,7 +155,7 @@ pub(in crate::cache) struct Registry {
     /// Whether a pass over the namespaces is due or in progress: the next thread that creates a
     /// namespace or evicts does a part of it.
     behind: AtomicBool,
-    default: Arc<NamespaceState>,
+    pub(in crate::cache) default: Arc<NamespaceState>,
     family: Arc<Family>,
 }
 

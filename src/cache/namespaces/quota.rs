@@ -18,9 +18,7 @@
 
 mod verbs;
 
-pub(in crate::cache) use verbs::{limits_of, set_quota, stats};
-
-pub(in crate::cache) use verbs::OverQuota;
+pub(in crate::cache) use verbs::{OverQuota, set_quota};
 
 use std::time::Duration;
 

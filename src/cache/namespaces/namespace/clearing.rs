@@ -31,14 +31,6 @@ impl fmt::Display for NamespaceInUse {
 
 impl std::error::Error for NamespaceInUse {}
 
-pub(in crate::cache) fn clear_all(cache: &PrefixCache) {
-    cache.inner.namespaces.all().iter().for_each(|state| cache.inner.replace_space(state, true));
-}
-
-pub(in crate::cache) fn clear(cache: &PrefixCache, namespace: &Namespace) {
-    cache.inner.replace_space(&namespace.0, true);
-}
-
 pub(in crate::cache) fn clear_if_unused(cache: &PrefixCache, namespace: &Namespace) -> Result<(), NamespaceInUse> {
     let (inner, account) = (&*cache.inner, &namespace.0.account);
     inner.evicting(|_, _| account.tell(true));
@@ -54,16 +46,8 @@ pub(in crate::cache) fn clear_if_unused(cache: &PrefixCache, namespace: &Namespa
     Err(NamespaceInUse { leased_blocks, reserved_blocks })
 }
 
-pub(in crate::cache) fn remove(cache: &PrefixCache, namespace: &Namespace) {
-    if Arc::ptr_eq(&namespace.0, &cache.inner.namespaces.default) {
-        clear(cache, namespace);
-        return;
-    }
-    cache.inner.replace_space(&namespace.0, false);
-}
-
 impl Inner {
-    fn replace_space(&self, state: &NamespaceState, renew: bool) {
+    pub(in crate::cache) fn replace_space(&self, state: &NamespaceState, renew: bool) {
         self.replace_space_if(state, renew, || Ok(()));
     }
 

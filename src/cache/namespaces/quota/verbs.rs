@@ -1,12 +1,11 @@
 //! Setting quotas, and charging namespaces for blocks.
 
-use super::{NamespaceStats, Quota, QuotaCharge};
+use super::{Quota, QuotaCharge};
 use crate::cache::blocks::reservation::{Reservation, ReserveError};
 use crate::cache::evictor::{Evictor, QuotaPass, Resources, SortGoal, runs_below};
 use crate::cache::inner::{Inner, STEP};
 use crate::cache::namespaces::namespace::Namespace;
 use crate::cache::prefix_cache::PrefixCache;
-use crate::cache::turn::LockMode;
 use crate::sync::Arc;
 use crate::tree::NamespaceAccount;
 
@@ -24,24 +23,6 @@ pub(in crate::cache) fn set_quota(cache: &PrefixCache, namespace: &Namespace, qu
     }
     // A request that waits for its quota may be allowed now.
     cache.inner.ring();
-}
-
-/// The limits of the namespace with this account.
-pub(in crate::cache) fn limits_of(account: &NamespaceAccount) -> Quota {
-    let (cached_blocks, pinned_blocks) = account.both_limits();
-    Quota { cached_blocks, pinned_blocks, time_to_idle: account.time_to_idle() }
-}
-
-pub(in crate::cache) fn stats(cache: &PrefixCache, namespace: &Namespace) -> NamespaceStats {
-    cache.inner.settle_by(LockMode::Tries);
-    let account = &namespace.0.account;
-    NamespaceStats {
-        cached_blocks: account.cached(),
-        protected_blocks: account.protected(),
-        reserved_blocks: account.reserved(),
-        quota: limits_of(account),
-        lookups: cache.inner.lookups_of(account),
-    }
 }
 
 impl Inner {
