@@ -70,7 +70,7 @@ pub(super) struct Inner {
 impl Inner {
     /// Waits for the evictor's lock, and runs `work` under it.
     pub(super) fn evicting<R>(&self, work: impl FnOnce(&mut Evictor<'_>, Resources<'_>) -> R) -> R {
-        self.awaited_turn(Near::default(), work, |_| false)
+        self.turn(Near::default(), LockMode::Waits, work, |_| false).expect("it waited for the lock")
     }
 
     /// As `evicting`, but then passes the lock to a thread that waits for it.
@@ -80,18 +80,12 @@ impl Inner {
 
     /// As `in_turn`, in the context `near`.
     pub(super) fn in_turn_near<R>(&self, near: Near<'_>, work: impl FnOnce(&mut Evictor<'_>, Resources<'_>) -> R) -> R {
-        self.awaited_turn(near, work, |_| true)
+        self.turn(near, LockMode::Waits, work, |_| true).expect("it waited for the lock")
     }
 
     /// Runs `work` under the evictor's lock, unless another thread has the lock.
     pub(super) fn try_evicting<R>(&self, work: impl FnOnce(&mut Evictor<'_>, Resources<'_>) -> R) -> Option<R> {
         self.turn(Near::default(), LockMode::Tries, work, |_| false)
-    }
-
-    /// Runs `turn` repeatedly while it returns true and no other thread has the evictor's lock.
-    /// Between two turns a waiting thread gets the lock.
-    pub(super) fn while_evicting(&self, mut turn: impl FnMut(&mut Evictor<'_>, Resources<'_>) -> bool) {
-        while self.turn(Near::default(), LockMode::Tries, &mut turn, |more| *more) == Some(true) {}
     }
 
     /// Changes settings. Takes the evictor's lock.
@@ -185,16 +179,6 @@ impl Inner {
             self.idle.for_each_idle(|local| _ = local.give_memory_back());
             self.domain.cool_down();
         }
-    }
-
-    /// Runs a turn for which this thread waits.
-    fn awaited_turn<R>(
-        &self,
-        near: Near<'_>,
-        work: impl FnOnce(&mut Evictor<'_>, Resources<'_>) -> R,
-        is_fair: impl Fn(&R) -> bool,
-    ) -> R {
-        self.turn(near, LockMode::Waits, work, is_fair).expect("it waited for the lock")
     }
 
     /// Whether no run is cached.

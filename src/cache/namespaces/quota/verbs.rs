@@ -6,6 +6,8 @@ use crate::cache::evictor::{Evictor, QuotaPass, Resources, SortGoal, runs_below}
 use crate::cache::inner::{Inner, STEP};
 use crate::cache::namespaces::namespace::Namespace;
 use crate::cache::prefix_cache::PrefixCache;
+use crate::cache::session::Near;
+use crate::cache::turn::LockMode;
 use crate::sync::Arc;
 use crate::tree::NamespaceAccount;
 
@@ -137,12 +139,12 @@ impl Inner {
             return;
         }
         let (mut goal, mut pass) = (None, QuotaPass::default());
-        let turn = |evictor: &mut Evictor<'_>, resources: Resources<'_>| {
+        let mut turn = |evictor: &mut Evictor<'_>, resources: Resources<'_>| {
             let mut entries = usize::MAX;
             !evictor.settle_towards(&mut goal, STEP, resources)
                 || evictor.keep_to_quotas(&mut pass, &mut entries, resources)
         };
-        self.while_evicting(turn);
+        while self.turn(Near::default(), LockMode::Tries, &mut turn, |more| *more) == Some(true) {}
     }
 }
 
