@@ -70,17 +70,11 @@ impl Drop for Kept {
         if self.blocks > 0 {
             // Relaxed: only a heuristic.
             self.needed.iter().for_each(|needed| _ = needed.fetch_sub(self.blocks, Relaxed));
-            self.cache.end_keeping(self.blocks);
+            self.cache.kept.end(self.blocks);
+            // Even if the sink has moved the blocks elsewhere, a waiter must learn that it need not
+            // expect them.
+            self.cache.ring();
         }
-    }
-}
-
-impl Inner {
-    /// Stops counting blocks that the sink has dropped, and wakes a waiter. Even if the sink has
-    /// moved the blocks elsewhere, a waiter must learn that it need not expect them.
-    pub(in crate::cache) fn end_keeping(&self, blocks: usize) {
-        self.kept.end(blocks);
-        self.ring();
     }
 }
 
