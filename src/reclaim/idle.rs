@@ -64,9 +64,7 @@ impl<T, const N: usize> Idle<T, N> {
         }
         local
     }
-}
 
-impl<T, const N: usize> Idle<T, N> {
     /// Lends a participant for a call. The search starts at slot `near` and ends at the first idle
     /// participant or empty slot; an empty slot gets a new participant. If all slots are claimed,
     /// the new participant is in no slot and is dropped after the call. Lock-free.
@@ -84,9 +82,7 @@ impl<T, const N: usize> Idle<T, N> {
         }
         Lent(Kept::Alone(make()))
     }
-}
 
-impl<T, const N: usize> Idle<T, N> {
     /// Calls `visit` with each idle participant in turn. Lock-free.
     pub(crate) fn for_each_idle(&self, visit: impl Fn(&T)) {
         for slot in self.0.iter().filter(|slot| slot.claim(FULL)) {

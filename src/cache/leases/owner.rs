@@ -10,7 +10,7 @@ impl Session {
     /// If another cache owns the lease.
     #[inline]
     pub(in crate::cache) fn check_lease(&self, lease: &Lease) {
-        assert!(self.owns(lease), "the lease belongs to another cache");
+        assert!(lease.cache().is_of(self.strong_refs.inner()), "the lease belongs to another cache");
     }
 
     /// # Panics
@@ -23,9 +23,5 @@ impl Session {
         let leased = lease.layout(self.inner()).depth_of(lease.len_tokens());
         let given = tokens.len();
         assert!(given >= leased, "{given} tokens given, but the lease covers {leased}: pass the whole sequence");
-    }
-
-    fn owns(&self, lease: &Lease) -> bool {
-        lease.cache().is_of(self.strong_refs.inner())
     }
 }
