@@ -513,7 +513,7 @@ BUGS = [
     ("no ring after a return", "waiting::a_reservation_returned_to_a_waiter", EXACT,
      [("src/cache/blocks/reservation.rs", "        self.ring();\n", "")]),
     ("the next one not woken", "waiting::one_return_for_two_waiters", EXACT,
-     [(WAIT_LIST, "        drop(left);\n        raise(next);\n", "        drop(left);\n        drop(next);\n")]),
+     [(WAIT_LIST, "        drop(left);\n        raise(next.into_iter().chain(of_lines));\n", "        drop(left);\n        raise(of_lines);\n")]),
     ("push without Acquire", "waiting::a_lease_released_to_a_waiter", WEAK,
      [(QUEUE, "compare_exchange_weak(head, point.as_ptr(), AcqRel, Relaxed)",
        "compare_exchange_weak(head, point.as_ptr(), std::sync::atomic::Ordering::Release, Relaxed)")], "E15"),

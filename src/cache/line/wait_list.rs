@@ -255,8 +255,7 @@ impl WaitList {
         waiters.let_look_again();
         let (first, of_lines) = (waiters.first_signal(), signals(waiters.firsts_of_lines(None)));
         drop(waiters);
-        raise(first);
-        of_lines.into_iter().for_each(|signal| raise(Some(signal)));
+        raise(first.into_iter().chain(of_lines));
     }
 
     /// Wakes the first waiter and the first of each line of this namespace, except the one at
@@ -271,8 +270,7 @@ impl WaitList {
         let first = waiters.first().filter(is_another).map(|first| Arc::clone(&first.signal));
         let of_lines = signals(waiters.firsts_of_lines(Some(place.lines)).filter(is_another));
         drop(waiters);
-        raise(first);
-        of_lines.into_iter().for_each(|signal| raise(Some(signal)));
+        raise(first.into_iter().chain(of_lines));
     }
 
     /// Registers the background evictor as waiting: it is called when blocks may have become
@@ -358,8 +356,7 @@ impl WaitList {
         let (next, of_lines) = (waiters.first_signal(), signals(waiters.firsts_of_lines(Some(place.lines))));
         drop(waiters);
         drop(left);
-        raise(next);
-        of_lines.into_iter().for_each(|signal| raise(Some(signal)));
+        raise(next.into_iter().chain(of_lines));
     }
 }
 
@@ -368,8 +365,8 @@ fn signals<'a>(entries: impl Iterator<Item = &'a Entry>) -> Vec<Arc<Signal>> {
 }
 
 /// Raises `signal`. Dropping its last handle drops its waker, which is also the caller's code.
-fn raise(signal: Option<Arc<Signal>>) {
-    if let Some(signal) = signal {
+fn raise(signals: impl IntoIterator<Item = Arc<Signal>>) {
+    for signal in signals {
         signal.raise();
         contained(|| drop(signal));
     }
