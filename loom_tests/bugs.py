@@ -85,7 +85,7 @@ BUGS = [
     ("a release beside a bias without Acquire", "waiting::two_leases_released_to_a_waiter", WEAK,
      [(WORD, "let order = if only_bias_left { AcqRel }", "let order = if last { AcqRel }")], "E28"),
     ("a bias that a silent release has left", "waiting::two_leases_released_to_a_waiter", EXACT,
-     [(SILENT, "        if word.slot().is_none()\n", "        if word.leases() < 99\n")]),
+     [(SILENT, "if word.slot().is_some() &&", "if word.leases() > 98 &&")]),
     ("a use that ends while the evictor listens", "hot_points::hits_on_stripes_are_counted", EXACT,
      [(SILENT, "                self.place(point, resources);\n                self.visit_again(resources);\n            }\n        }\n    }\n", "            }\n        }\n    }\n")]),
     ("a leased point that becomes silent beside a waiter", "waiting::a_new_run_released_to_a_waiter_beside_a_drain", EXACT,

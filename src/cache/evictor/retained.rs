@@ -9,7 +9,6 @@
 use std::ops::Bound;
 
 use super::{Evictor, Resources, Shard};
-use crate::cache::numbers::stats::Total;
 use crate::reclaim::{Link, Ref};
 use crate::tree::{Point, PointTable, Space};
 
@@ -177,10 +176,8 @@ impl Evictor<'_> {
         self.common.has_released = true;
         if point.word.release().push {
             self.of_mut(point.run()).backlog.push(point);
-        } else if resources.hot.deflate_spare(point, resources.guard, |point| {
-            self.of_mut(point.run()).backlog.push(point);
-        }) {
-            self.totals.add(Total::Deflations, 1);
+        } else {
+            self.deflate_spare(point, resources);
         }
     }
 }

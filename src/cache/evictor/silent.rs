@@ -111,15 +111,15 @@ impl Evictor<'_> {
     /// left it without a lease.
     pub(super) fn word_after_listening(&mut self, point: Ref<'_, Point>, resources: Resources<'_>) -> Snapshot {
         let word = point.word.listen();
-        if word.slot().is_none()
-            || !resources
-                .hot
-                .deflate_spare(point, resources.guard, |point| self.of_mut(point.run()).backlog.push(point))
-        {
-            return word;
-        }
-        self.totals.add(Total::Deflations, 1);
-        point.word.look()
+        if word.slot().is_some() && self.deflate_spare(point, resources) { point.word.look() } else { word }
+    }
+
+    /// As [`HotPoints::deflate_spare`](crate::tree::HotPoints::deflate_spare); counts it.
+    pub(super) fn deflate_spare(&mut self, point: Ref<'_, Point>, resources: Resources<'_>) -> bool {
+        let push = |point: Ref<'_, Point>| self.of_mut(point.run()).backlog.push(point);
+        let is_deflated = resources.hot.deflate_spare(point, resources.guard, push);
+        self.totals.add(Total::Deflations, is_deflated.into());
+        is_deflated
     }
 
     /// Clears `SILENT`, so that the release of the last lease queues `point`. Unfiles and protects
