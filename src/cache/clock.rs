@@ -160,7 +160,7 @@ impl Present {
     }
 }
 
-fn nanoseconds(duration: Duration) -> u64 {
+pub(super) fn nanoseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 

@@ -8,6 +8,7 @@ use std::time::Duration;
 use super::stats::Stats;
 use crate::cache::blocks::acquire::Acquired;
 use crate::cache::blocks::reservation::{Reservation, ReserveError};
+use crate::cache::clock::nanoseconds;
 use crate::cache::inner::Inner;
 use crate::cache::participant::Participant;
 use crate::cache::session::Session;
@@ -40,8 +41,7 @@ impl Participant<'_> {
 
     /// Counts a request that has waited for `waited`.
     pub(in crate::cache) fn count_wait(&self, waited: Duration) {
-        let nanos = u64::try_from(waited.as_nanos()).unwrap_or(u64::MAX);
-        self.record().add([(Count::Waits as usize, 1), (Count::WaitedNanos as usize, nanos)]);
+        self.record().add([(Count::Waits as usize, 1), (Count::WaitedNanos as usize, nanoseconds(waited))]);
     }
 
     /// Counts the result of a request for blocks.

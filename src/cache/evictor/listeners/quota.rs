@@ -12,6 +12,7 @@ use std::collections::HashMap;
 use std::ops::Bound;
 use std::time::Duration;
 
+use crate::cache::clock::nanoseconds;
 use crate::cache::evictor::exchange::SLICE;
 use crate::cache::evictor::{Choice, Evictor, Resources};
 use crate::cache::listening::events::EvictionReason;
@@ -287,10 +288,12 @@ impl Evictor<'_> {
 
     /// Sets the time to idle of the namespace that has this group.
     fn set_time(&mut self, group: QuotaGroup, time: Option<Duration>) {
-        let nanoseconds = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX).saturating_add(1);
         self.shards_mut().for_each(|shard| {
             shard.ranking.aging.set_time(group, time);
-            shard.totals.set(Total::TimeToIdle, shard.ranking.aging.shortest().map_or(0, nanoseconds));
+            shard.totals.set(
+                Total::TimeToIdle,
+                shard.ranking.aging.shortest().map_or(0, |time| nanoseconds(time).saturating_add(1)),
+            );
         });
     }
 
