@@ -65,7 +65,7 @@ impl Lease {
     ///
     /// Also true for a lease from an insert that was running during the invalidation.
     pub fn is_invalidated(&self) -> bool {
-        let participant = self.cache().participant();
+        let participant = self.cache.participant();
         let guard = participant.pin();
         self.held().is_some_and(|held| held.point.is_invalidated(&guard))
     }

@@ -132,14 +132,14 @@ impl<'a> Ask<'a> {
     /// charged only while it has a limit on pinned blocks.
     #[inline]
     pub(in crate::cache) fn charged(self, inner: &'a Inner) -> Option<&'a Arc<NamespaceAccount>> {
-        let default = || Some(inner.namespaces.default_holdings()).filter(|default| default.pinned_limit().is_some());
+        let default = || Some(&inner.namespaces.default.account).filter(|default| default.pinned_limit().is_some());
         self.payer.or_else(default)
     }
 
     /// The line (address of the payer's account) in which the request waits while its payer is at
     /// its limit.
     pub(in crate::cache) fn line(self, inner: &Inner) -> usize {
-        let payer = self.payer.unwrap_or_else(|| inner.namespaces.default_holdings());
+        let payer = self.payer.unwrap_or_else(|| &inner.namespaces.default.account);
         std::ptr::from_ref::<NamespaceAccount>(payer).addr()
     }
 }

@@ -80,10 +80,6 @@ impl Lease {
         self.point.map(|point| HeldLease { point: point.get(self), counted_on: self.counted_on })
     }
 
-    pub(in crate::cache) fn cache(&self) -> &StrongRef<Inner> {
-        &self.cache
-    }
-
     /// Releases the lease without waking a waiter.
     pub(in crate::cache) fn release_quietly(mut self) {
         if let Some(held) = self.held() {

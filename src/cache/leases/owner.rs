@@ -10,7 +10,7 @@ impl Session {
     /// If another cache owns the lease.
     #[inline]
     pub(in crate::cache) fn check_lease(&self, lease: &Lease) {
-        assert!(lease.cache().is_of(self.strong_refs.inner()), "the lease belongs to another cache");
+        assert!(lease.cache.is_of(self.strong_refs.inner()), "the lease belongs to another cache");
     }
 
     /// # Panics

@@ -77,7 +77,7 @@ pub(in crate::cache) fn upgrade(session: &Session, weak: &WeakLease) -> Option<L
 }
 
 pub(in crate::cache) fn downgrade(lease: &Lease) -> WeakLease {
-    let inner = &**lease.cache();
+    let inner = &*lease.cache;
     let held = lease.held().filter(|held| held.point.depth() > 0);
     let anchor = held.map(|held| {
         let participant = inner.lend(held.counted_on.stripe().into());
@@ -86,6 +86,6 @@ pub(in crate::cache) fn downgrade(lease: &Lease) -> WeakLease {
         guard.hand_over();
         anchor
     });
-    let family = inner.namespaces.family();
+    let family = Arc::clone(&inner.namespaces.family);
     WeakLease { anchor, layout: lease.layout(inner), len_tokens: lease.len_tokens(), family }
 }

@@ -156,7 +156,8 @@ pub(in crate::cache) struct Registry {
     /// namespace or evicts does a part of it.
     behind: AtomicBool,
     pub(in crate::cache) default: Arc<NamespaceState>,
-    family: Arc<Family>,
+    /// The identity that all handles of this cache share.
+    pub(in crate::cache) family: Arc<Family>,
 }
 
 /// Ordered by name, so that work on all namespaces has the same order in every run.
@@ -212,19 +213,8 @@ impl Registry {
         self.family.cache.get_or_init(|| Arc::downgrade(inner));
     }
 
-    /// The identity that all handles of this cache share.
-    pub(in crate::cache) fn family(&self) -> Arc<Family> {
-        Arc::clone(&self.family)
-    }
-
     pub(in crate::cache) fn is_family(&self, family: &Arc<Family>) -> bool {
         Arc::ptr_eq(&self.family, family)
-    }
-
-    /// The account of the default namespace.
-    #[inline]
-    pub(in crate::cache) fn default_holdings(&self) -> &Arc<NamespaceAccount> {
-        &self.default.account
     }
 
     /// Unregisters a namespace that is being removed. Called with the evictor's lock.

@@ -192,9 +192,7 @@ impl QuotaCharge {
             spent.blocks = 0;
         }
     }
-}
 
-impl QuotaCharge {
     /// Ends the charge; returns the account if any block was charged.
     #[inline]
     pub(in crate::cache) fn end(&mut self) -> Option<&NamespaceAccount> {
