@@ -1,7 +1,7 @@
 //! The evictor: the state that decides what is evicted, in shards that each have a lock.
 //!
 //! It takes changes from the shards' queues (`tree::queue`), keeps the accounts and the ranking up
-//! to date, chooses victims and trims them. `Inner::turn` and `turn_of_one` run it on the thread
+//! to date, chooses victims and trims them. `Inner::turn` runs it on the thread
 //! that has its locks: a session that found too few blocks, the background evictor, a caller of
 //! `settle`, [`run_once`](crate::PrefixCache::run_once) or a clear. No lookup waits for it.
 //!
