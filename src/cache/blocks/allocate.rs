@@ -7,7 +7,6 @@
 
 use super::block_request::{Ask, BlockRequest};
 use super::reservation::{Reservation, ReserveError};
-use super::shared_blocks::SharedBlocks;
 use crate::block::BlockId;
 use crate::cache::evictor::{
     Alone, Beneficiary, Evictor, LOOKS, LeasePass, Request as EvictionRequest, Resources, SortGoal,
@@ -257,12 +256,7 @@ impl Inner {
         strong_ref: &dyn Fn() -> StrongRef<Inner>,
         effort: Effort,
     ) -> Result<Reservation, ReserveError> {
-        let mut reservation = Reservation {
-            blocks: Vec::with_capacity(n),
-            shared: SharedBlocks::default(),
-            charge: QuotaCharge::default(),
-            cache: strong_ref(),
-        };
+        let mut reservation = Reservation::of(Vec::with_capacity(n), QuotaCharge::default(), strong_ref());
         let (mut attempt, mut sorting) = (Attempt::new(effort), SortGoal::default());
         let mut turn = |evictor: &mut Evictor<'_>, resources: Resources<'_>| -> Result<bool, ReserveError> {
             if effort == Effort::Waiting {
@@ -314,8 +308,7 @@ impl Inner {
     ) -> Result<Reservation, ReserveError> {
         // Made first, so that blocks are in a reservation as soon as they are taken: it gives them
         // back after a panic.
-        let mut reservation =
-            Reservation { blocks: Vec::with_capacity(n), shared: SharedBlocks::default(), charge, cache: strong_ref() };
+        let mut reservation = Reservation::of(Vec::with_capacity(n), charge, strong_ref());
         if !self.pool.try_take(n, &mut reservation.blocks) {
             self.reserve_evicting(near, n, &mut reservation.blocks, effort)?;
         }

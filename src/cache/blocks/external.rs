@@ -13,7 +13,6 @@
 use std::fmt;
 
 use super::reservation::Reservation;
-use super::shared_blocks::SharedBlocks;
 use crate::block::{BlockId, Pool};
 use crate::cache::inner::Inner;
 use crate::cache::leases::strong_ref::StrongRefs;
@@ -128,12 +127,7 @@ impl<'a> ExternalPool<'a> {
         inner.pool.take_these(blocks).map_err(|block| AdoptError::Held { block })?;
         inner.note_blocks_left();
         inner.participant().count([(Count::Reservations, 1), (Count::TakenBlocks, blocks.len())]);
-        Ok(Reservation {
-            blocks: blocks.to_vec(),
-            shared: SharedBlocks::default(),
-            charge: QuotaCharge::default(),
-            cache: StrongRefs::new(inner).take(),
-        })
+        Ok(Reservation::of(blocks.to_vec(), QuotaCharge::default(), StrongRefs::new(inner).take()))
     }
 
     /// Appends the evicted ids, which the engine owns again, to `blocks`; returns how many.

@@ -136,6 +136,12 @@ impl ReserveError {
 }
 
 impl Reservation {
+    /// A reservation of blocks that no fork has.
+    #[inline]
+    pub(in crate::cache) fn of(blocks: Vec<BlockId>, charge: QuotaCharge, cache: StrongRef<Inner>) -> Self {
+        Self { blocks, charge, shared: SharedBlocks::default(), cache }
+    }
+
     pub(in crate::cache) fn is_same_cache(&self, other: &Self) -> bool {
         std::ptr::eq::<Inner>(&*self.cache, &*other.cache)
     }

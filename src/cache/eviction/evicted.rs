@@ -1,7 +1,6 @@
 //! Evicted blocks that the caller keeps until it has copied them, for example to a lower tier.
 
 use crate::cache::blocks::reservation::Reservation;
-use crate::cache::blocks::shared_blocks::SharedBlocks;
 use crate::cache::evictor::{Victim, Victims};
 use crate::cache::inner::Inner;
 use crate::cache::leases::strong_ref::{StrongRef, StrongRefs};
@@ -85,12 +84,7 @@ pub(in crate::cache) fn evict_into(cache: &PrefixCache, blocks: usize, evicted: 
     let guard = participant.pin();
     let mut taken = Box::<Victims>::default();
     // Made first, so that evicted blocks are in a reservation, which gives them back after a panic.
-    let mut held = Reservation {
-        blocks: Vec::new(),
-        shared: SharedBlocks::default(),
-        charge: QuotaCharge::default(),
-        cache: StrongRefs::new(&cache.inner).take(),
-    };
+    let mut held = Reservation::of(Vec::new(), QuotaCharge::default(), StrongRefs::new(&cache.inner).take());
     cache.inner.evict_in_turns(blocks, |evictor, want, resources| {
         evictor.common.listeners.victims = Some(std::mem::take(&mut taken));
         let mut entries = usize::MAX;

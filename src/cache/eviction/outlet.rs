@@ -4,7 +4,6 @@
 use super::evicted::{Evicted, Kept, pieces};
 use super::eviction_sink::{EvictedBatch, Sink};
 use crate::cache::blocks::reservation::Reservation;
-use crate::cache::blocks::shared_blocks::SharedBlocks;
 use crate::cache::evictor::{ForSink, Outlet, SharedOutlet, Victims};
 use crate::cache::inner::Inner;
 use crate::cache::leases::strong_ref::StrongRefs;
@@ -50,12 +49,8 @@ impl SinkOutlet {
         // The last handle is being dropped: nobody can use the blocks.
         let Some(inner) = self.cache.upgrade() else { return Vec::new() };
         let strong_refs = StrongRefs::new(&inner);
-        let mut held = Reservation {
-            blocks: std::mem::take(&mut victims.blocks),
-            shared: SharedBlocks::default(),
-            charge: QuotaCharge::default(),
-            cache: strong_refs.take(),
-        };
+        let blocks = std::mem::take(&mut victims.blocks);
+        let mut held = Reservation::of(blocks, QuotaCharge::default(), strong_refs.take());
         let mut kept = Kept::new(held.blocks.len(), needed, strong_refs.take());
         let mut pieces = pieces(victims, &mut held, guard);
         for piece in &mut pieces {
