@@ -158,7 +158,7 @@ fn a_match_against_a_drop() {
             move || Actor::new(&world).find_in(&space, &[1])
         });
         let dropped = space.clone();
-        world.beside(move |world| dropped.remove());
+        world.beside(move |_| dropped.remove());
         let found = reader.join().unwrap();
         world.rest(found.len_tokens(), 0);
         assert_eq!(Actor::new(&world).find_in(&space, &[1]).len_tokens(), 0);
@@ -204,7 +204,7 @@ fn an_insert_from_a_live_lease_against_a_drop() {
             }
         });
         let dropped = space.clone();
-        world.beside(move |world| dropped.remove());
+        world.beside(move |_| dropped.remove());
         let (inserted, tip) = writer.join().unwrap();
         assert!(tip.len_tokens() >= 1 + usize::from(inserted.is_some()));
         world.rest(tip.len_tokens(), 0);
