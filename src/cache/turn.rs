@@ -58,8 +58,10 @@ impl Inner {
     }
 
     fn turn_with(&self, near: Near<'_>, mode: LockMode<'_>, work: Work<'_>) {
-        let lent = near.own.is_none().then(|| self.idle.lend(near.slot, || self.domain.register()));
-        let Some(participant) = near.own.or(lent.as_deref()) else { unreachable!("there is one or the other") };
+        // The garbage of a turn of all is with a lent participant: `reclaim` reaches those.
+        let own = near.own.filter(|_| matches!(mode, LockMode::One(_)));
+        let lent = own.is_none().then(|| self.idle.lend(near.slot, || self.domain.register()));
+        let Some(participant) = own.or(lent.as_deref()) else { unreachable!("there is one or the other") };
         let kept = participant.keep_garbage();
         let unmapping = UnmapsLater::begin();
         let dead = DeadRuns::default();
