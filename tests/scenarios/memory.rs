@@ -137,6 +137,27 @@ fn a_namespace_that_is_kept_for_its_quota_weighs_what_it_weighs_empty() {
     assert_eq!(bench.stats().index_bytes, empty);
 }
 
+/// Sessions that have evicted and are idle now keep no memory of what they evicted, also if another
+/// thread empties the cache.
+// Holds: NU8.
+#[test]
+fn idle_sessions_keep_nothing_that_they_evicted() {
+    const SESSIONS: u32 = 8;
+    let bench = Bench::new(1, 64);
+    // At time 0 each use may undo a demotion, which hands garbage over.
+    bench.cache.set_time(1);
+    let empty = bench.stats().index_bytes;
+    let idle = Vec::from_iter((0..SESSIONS).map(|_| bench.cache.session()));
+    for (key, session) in (0..32 * SESSIONS).zip(idle.iter().cycle()) {
+        let start = session.acquire(&bench.space, &sequence(key, 16), 0).expect("nothing is leased");
+        drop(session.insert(start.hit.lease(), &sequence(key, 16), start.blocks).expect("fits"));
+    }
+    assert_eq!(bench.cache.evict(64), 64);
+    let stats = bench.stats();
+    assert_eq!((stats.index_bytes, stats.garbage_bytes), (empty, 0), "{stats:?}");
+    drop(idle);
+}
+
 /// What was gathered for listeners, or waits for them in their channels, keeps its tokens as long
 /// as they listen.
 // Holds: CE6.

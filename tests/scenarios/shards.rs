@@ -50,7 +50,8 @@ fn blocks_of_a_silent_session_are_evicted_before_those_in_use() {
     const BLOCK: usize = 4;
     const SILENT: u32 = 600;
     const LIVE: u32 = 300;
-    for shards in [2, 3, 8] {
+    // The heads of up to 8 shards are in one cache line.
+    for shards in [2, 3, 8, 17] {
         let builder = PrefixCache::builder(BLOCK, (SILENT + LIVE) as usize).shards(shards);
         let cache = builder.clock(Clock::Logical).build().expect("valid");
         let space = cache.default_namespace();
