@@ -68,7 +68,8 @@ impl Inner {
         let Some((evictor, guard)) = self.lock_pinned(participant, mode) else { return };
         let unlinking = dead.unlink_by(&guard, &self.seen);
         let resources = self.resources(&guard, &dead);
-        let AfterTurn { has_released, for_sink } = self.with_evictor(near.slot, evictor, resources, work);
+        let is_of_all = !matches!(mode, LockMode::One(_));
+        let AfterTurn { has_released, for_sink } = self.with_evictor(near.slot, is_of_all, evictor, resources, work);
         // First: from here on the blocks are in reservations, which give them back after a panic.
         let give = for_sink.map(|left| left.0.gather(left.1, &guard));
         drop(unlinking);
@@ -89,16 +90,16 @@ impl Inner {
     fn with_evictor(
         &self,
         near: usize,
+        is_of_all: bool,
         mut evictor: Evictor<'_>,
         resources: Resources<'_>,
         work: Work<'_>,
     ) -> AfterTurn {
         evictor.take_over(near, resources);
-        evictor.begin_turn();
+        evictor.begin_turn(is_of_all);
         let is_fair = work(&mut evictor, resources);
         evictor.return_freed(resources);
-        let after =
-            if evictor.has_all() { self.end_turn_of_all(&mut evictor, resources) } else { AfterTurn::default() };
+        let after = if is_of_all { self.end_turn_of_all(&mut evictor, resources) } else { AfterTurn::default() };
         if is_fair {
             evictor.unlock_fairly();
         }

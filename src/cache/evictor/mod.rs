@@ -171,9 +171,9 @@ impl Choice {
 
 impl Evictor<'_> {
     /// Begins a turn of one or of all.
-    pub(super) fn begin_turn(&mut self) {
+    pub(super) fn begin_turn(&mut self, is_of_all: bool) {
         self.first_mut().stale_left = silent::STALE;
-        if !self.has_all() {
+        if !is_of_all {
             return;
         }
         self.common.listeners.sinking = Sinking::default();

@@ -344,7 +344,7 @@ impl Evictor<'_> {
 
     /// Whether this is a turn of all.
     #[inline]
-    pub(in crate::cache) fn has_all(&self) -> bool {
+    pub(super) fn has_all(&self) -> bool {
         self.common.is_exclusive
     }
 
