@@ -59,9 +59,9 @@ impl Soon {
 /// How many victims ahead the first step prefetches.
 const FURTHEST: usize = 12;
 
-/// The length of the ring of upcoming victims: a power of two, at least [`FURTHEST`].
+/// The length of the ring of upcoming victims: a power of two, greater than [`FURTHEST`].
 const RING: usize = 16;
-const _: () = assert!(RING.is_power_of_two() && RING >= FURTHEST);
+const _: () = assert!(RING.is_power_of_two() && RING > FURTHEST);
 
 /// Addresses of the parts of an upcoming victim. They may only be prefetched: it may have been
 /// freed.
