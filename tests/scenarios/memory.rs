@@ -137,8 +137,7 @@ fn a_namespace_that_is_kept_for_its_quota_weighs_what_it_weighs_empty() {
     assert_eq!(bench.stats().index_bytes, empty);
 }
 
-/// Sessions that have evicted and are idle now keep no memory of what they evicted, also if another
-/// thread empties the cache.
+/// Idle sessions keep no memory of what they evicted, even if another caller empties the cache.
 // Holds: NU8.
 #[test]
 fn idle_sessions_keep_nothing_that_they_evicted() {

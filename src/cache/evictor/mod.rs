@@ -1,9 +1,9 @@
 //! The evictor: the state that decides what is evicted, in shards that each have a lock.
 //!
 //! It takes changes from the shards' queues (`tree::queue`), keeps the accounts and the ranking up
-//! to date, chooses victims and trims them. `Inner::turn` runs it on the thread
-//! that has its locks: a session that found too few blocks, the background evictor, a caller of
-//! `settle`, [`run_once`](crate::PrefixCache::run_once) or a clear. No lookup waits for it.
+//! to date, chooses victims and trims them. `Inner::turn` runs it on the thread that has its locks:
+//! a session that found too few blocks, the background evictor, a caller of `settle`,
+//! [`run_once`](crate::PrefixCache::run_once) or a clear. No lookup waits for it.
 //!
 //! With one shard, the default, it is single-threaded state behind one lock. With several there are
 //! two kinds of turns (`shards`). A turn of *all* locks all shards, and works as with one shard. In

@@ -364,7 +364,8 @@ fn signals<'a>(entries: impl Iterator<Item = &'a Entry>) -> Vec<Arc<Signal>> {
     entries.map(|entry| Arc::clone(&entry.signal)).collect()
 }
 
-/// Raises `signal`. Dropping its last handle drops its waker, which is also the caller's code.
+/// Raises the signals. Dropping the last handle of one drops its waker, which is also the caller's
+/// code.
 fn raise(signals: impl IntoIterator<Item = Arc<Signal>>) {
     for signal in signals {
         signal.raise();

@@ -184,8 +184,9 @@ impl Stats {
 /// A number of a shard, named as in [`Stats`].
 #[derive(Debug, Clone, Copy)]
 pub(in crate::cache) enum Total {
-    /// As of the end of the last turn, as the next: a block is counted until it is in the pool.
+    /// As of the end of the last turn, so that an evicted block counts until it is in the pool.
     Evictable,
+    /// As of the end of the last turn.
     Protected,
     Inserted,
     Evicted,
@@ -246,7 +247,7 @@ impl Totals {
     }
 }
 
-/// The statistics of a cache of `capacity` blocks, `free` of which are free.
+/// The statistics of a cache with `capacity` blocks. `free` counts the free ones.
 pub(in crate::cache) fn read_totals(totals: &[SharedTotals], capacity: usize, free: impl FnOnce() -> usize) -> Stats {
     let sum = |total| totals.iter().map(|totals| totals.get(total)).sum::<u64>();
     // While other threads use the cache the numbers may be of different moments, so each is limited
