@@ -23,6 +23,10 @@ fn on(run: Place, depth: u32) -> Place {
     Place { depth: Some(depth), ..run }
 }
 
+fn beginning(parent: Ref<'_, Point>, start: usize) -> Beginning<'_> {
+    Beginning { parent, start, born: 0, fingerprint: 0, charged: 0, room: None, shard: ShardId::FIRST }
+}
+
 /// Attaches a run of `tokens` to `under`, with the given beginning.
 fn hang<'g>(scene: Scene<'g>, under: Ref<'g, Point>, at: Beginning<'g>, tokens: &[Token]) -> Ref<'g, Run> {
     let guard = scene.resources.guard;
@@ -133,15 +137,7 @@ fn hidden_parts() {
     });
     assert_eq!(idle, broken("an idle point beyond an invalidated block was not freed", on(RUN, 12)));
     let elsewhere = found(|evictor, scene| {
-        let at = Beginning {
-            parent: scene.leased,
-            start: 8,
-            born: 0,
-            fingerprint: 0,
-            charged: 0,
-            room: None,
-            shard: ShardId::FIRST,
-        };
+        let at = beginning(scene.leased, 8);
         let run = Run::new(at, &[500], &[], scene.resources.guard).publish();
         evictor.common.listeners.hidden.list(run);
     });
@@ -171,37 +167,11 @@ fn places_of_points() {
 fn beginnings_of_runs() {
     let first = Place { start: 8, first: 500, depth: None };
     let parent = found(|_, scene| {
-        hang(
-            scene,
-            scene.leased,
-            Beginning {
-                parent: scene.mark,
-                start: 8,
-                born: 0,
-                fingerprint: 0,
-                charged: 0,
-                room: None,
-                shard: ShardId::FIRST,
-            },
-            &[500],
-        );
+        hang(scene, scene.leased, beginning(scene.mark, 8), &[500]);
     });
     assert_eq!(parent, broken("a run links to another parent than the point it is attached to", first));
     let start = found(|_, scene| {
-        hang(
-            scene,
-            scene.leased,
-            Beginning {
-                parent: scene.leased,
-                start: 9,
-                born: 0,
-                fingerprint: 0,
-                charged: 0,
-                room: None,
-                shard: ShardId::FIRST,
-            },
-            &[500],
-        );
+        hang(scene, scene.leased, beginning(scene.leased, 9), &[500]);
     });
     assert_eq!(
         start,
@@ -211,38 +181,12 @@ fn beginnings_of_runs() {
         )
     );
     let empty = found(|_, scene| {
-        let run = hang(
-            scene,
-            scene.leased,
-            Beginning {
-                parent: scene.leased,
-                start: 8,
-                born: 0,
-                fingerprint: 0,
-                charged: 0,
-                room: None,
-                shard: ShardId::FIRST,
-            },
-            &[500],
-        );
+        let run = hang(scene, scene.leased, beginning(scene.leased, 8), &[500]);
         run.shorten(run.word(), 0).expect("no other thread");
     });
     assert_eq!(empty, broken("a run of length 0 was not unlinked", first));
     let same = found(|_, scene| {
-        hang(
-            scene,
-            scene.leased,
-            Beginning {
-                parent: scene.leased,
-                start: 8,
-                born: 0,
-                fingerprint: 0,
-                charged: 0,
-                room: None,
-                shard: ShardId::FIRST,
-            },
-            &[9],
-        );
+        hang(scene, scene.leased, beginning(scene.leased, 8), &[9]);
     });
     assert_eq!(
         same,
